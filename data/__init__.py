@@ -1,0 +1,1 @@
+"""Contracts and storage: schemas, artifacts, snapshots, ingest. Imported by every other folder."""

@@ -1,0 +1,287 @@
+"""Immutable artifacts: a folder with a manifest, visible only when complete, named by a hash of its causes.
+
+    store/<stage>/<key>/manifest.json + files        finished, never changed
+    store/work/<stage>/<key>/                        checkpoints and shards of a run in progress
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data import lease as leases
+from data.errors import BadDataError, SystemStateError
+from data.schema import SCHEMA_VERSION
+
+_CHUNK = 1 << 20
+_PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin"}
+
+
+def artifact_key(
+    stage: str, config: Mapping[str, Any], seed: int, inputs: Mapping[str, str], code: str, sources: Any = None
+) -> str:
+    """20 hex digits that depend on everything that can change the artifact (DESIGN section 4).
+
+    `config` holds result-affecting fields only; `sources` identifies raw input files (path-free content hashes).
+    """
+    causes = [stage, SCHEMA_VERSION, dict(config), seed, dict(inputs), code, sources]
+    return hashlib.sha256(json.dumps(causes, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file, read in 1 MiB pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while piece := stream.read(_CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ArtifactRef:
+    """A finished artifact. Small and hashable: this is what tasks pass to each other, never data."""
+
+    stage: str
+    key: str
+    path: Path
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as written; raises BadDataError when it is missing or torn."""
+        try:
+            loaded = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadDataError(f"{self.stage} {self.key}: manifest unreadable ({error}). {self._remedy}") from error
+        return dict(loaded)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The figures the stage reported."""
+        return dict(self.manifest["metrics"])
+
+    @property
+    def _remedy(self) -> str:
+        return f"Delete {self.path} and run again: it will be made anew."
+
+    def file(self, name: str) -> Path:
+        """Path of a file the manifest lists; raises BadDataError when it is not listed or its size differs."""
+        listed = self.manifest["files"].get(name)
+        if listed is None:
+            raise BadDataError(f"{self.stage} {self.key}: expected file {name!r}, got {sorted(self.manifest['files'])}")
+        path = self.path / name
+        size = path.stat().st_size if path.exists() else -1
+        if size != listed["bytes"]:
+            came = "no file" if size < 0 else f"{size} bytes"
+            raise BadDataError(
+                f"{self.stage} {self.key}: {name} is torn: expected {listed['bytes']} bytes, got {came}. {self._remedy}"
+            )
+        return path
+
+    def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table:
+        """A Parquet file of the artifact as an Arrow table (page checksums verified)."""
+        return pq.read_table(self.file(name), columns=columns, filters=filters, page_checksum_verification=True)
+
+    def batches(self, name: str, columns: list[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+        """A Parquet file in batches of at most `rows` rows, so that memory does not grow with the file."""
+        with pq.ParquetFile(self.file(name), page_checksum_verification=True) as reader:
+            yield from reader.iter_batches(batch_size=rows, columns=columns)
+
+    def array(self, name: str) -> np.ndarray:
+        """A .npy file of the artifact, memory-mapped read-only."""
+        array: np.ndarray = np.load(self.file(name), mmap_mode="r", allow_pickle=False)
+        return array
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the artifact."""
+        return json.loads(self.file(name).read_text(encoding="utf-8"))
+
+    def has(self, name: str) -> bool:
+        """Whether the manifest lists `name`."""
+        return name in self.manifest["files"]
+
+    def check_sizes(self) -> None:
+        """Raise BadDataError when any listed file is missing or of another size."""
+        for name in self.manifest["files"]:
+            self.file(name)
+
+    def verify(self) -> None:
+        """Re-hash every file; raises BadDataError naming the first that differs from the manifest."""
+        for name, listed in self.manifest["files"].items():
+            actual = sha256_file(self.file(name))
+            if actual != listed["sha256"]:
+                raise BadDataError(
+                    f"{self.stage} {self.key}: {name} was altered: expected sha256 {listed['sha256'][:16]}…, "
+                    f"got {actual[:16]}…. {self._remedy}"
+                )
+
+
+@dataclass
+class OutputDir:
+    """Where a stage writes. `path` becomes the artifact when the stage returns; `work` survives a killed run."""
+
+    path: Path
+    work: Path
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def file(self, name: str) -> Path:
+        """Path to write `name` at (parent folders made); raises BadDataError for pickle-like suffixes."""
+        target = self.path / name
+        if target.suffix in _PICKLES:
+            raise BadDataError(f"{name}: artifacts hold no pickles; write safetensors, npy, Parquet or JSON")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write one Arrow table as Parquet (zstd, page checksums)."""
+        self.write_batches(name, table.schema, [table])
+
+    def write_batches(self, name: str, schema: pa.Schema, tables: Iterable[pa.Table | pa.RecordBatch]) -> int:
+        """Write tables or batches one after the other as row groups of at most 131,072 rows; returns the row count."""
+        count = 0
+        with pq.ParquetWriter(self.file(name), schema, compression="zstd", write_page_checksum=True) as writer:
+            for piece in tables:
+                table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=131_072)
+                count += table.num_rows
+        self.rows[name] = count
+        return count
+
+    def write_array(self, name: str, array: np.ndarray) -> None:
+        """Write one array as .npy; its first axis is recorded as the row count."""
+        np.save(self.file(name), np.ascontiguousarray(array), allow_pickle=False)
+        self.rows[name] = len(array)
+
+    def open_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.memmap:
+        """A new .npy file to fill in place, for arrays larger than memory."""
+        self.rows[name] = shape[0]
+        mapped: np.memmap = np.lib.format.open_memmap(self.file(name), mode="w+", dtype=np.dtype(dtype), shape=shape)
+        return mapped
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file with sorted keys."""
+        self.file(name).write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False), encoding="utf-8")
+
+    def write_tensors(self, name: str, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+        """Write torch tensors as safetensors."""
+        from safetensors.torch import save_file
+
+        ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        save_file(ready, self.file(name), metadata=dict(metadata or {}))
+
+
+class Store:
+    """A folder of artifacts. Reading it needs no lock: an artifact is complete the moment it has its name."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def find(self, stage: str, key: str) -> ArtifactRef | None:
+        """The finished artifact, sizes checked, or None when there is none."""
+        ref = ArtifactRef(stage, key, self.root / stage / key)
+        if not ref.path.is_dir():
+            return None
+        ref.check_sizes()
+        return ref
+
+    def get(self, stage: str, key: str) -> ArtifactRef:
+        """The finished artifact; raises BadDataError when it is absent or torn."""
+        ref = self.find(stage, key)
+        if ref is None:
+            raise BadDataError(f"expected artifact {stage}/{key} in {self.root}, found none: run the pipeline again")
+        return ref
+
+    def work(self, stage: str, key: str) -> Path:
+        """The folder for checkpoints and the lease of a key."""
+        return self.root / "work" / stage / key
+
+    @contextmanager
+    def publish(self, stage: str, key: str, causes: Mapping[str, Any]) -> Iterator[tuple[OutputDir, dict[str, Any]]]:
+        """Yield an OutputDir and a dict for manifest extras; on a clean exit the artifact appears at once.
+
+        `causes` goes into the manifest (inputs, config, seed, versions). On any error nothing becomes visible
+        and `work` stays. Raises SystemStateError when another run writes this key or the disk is full.
+        """
+        work = self.work(stage, key)
+        with full_disk_explained(self.root), leases.hold(work, f"{stage} {key}") as lease:
+            parent = self.root / stage
+            parent.mkdir(parents=True, exist_ok=True)
+            for stale in parent.glob(f".{key}.*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            draft = parent / f".{key}.{lease.fence}"
+            draft.mkdir()
+            extras: dict[str, Any] = {}
+            out = OutputDir(draft, work)
+            try:
+                yield out, extras
+                manifest = {"stage": stage, "key": key, "schema_version": SCHEMA_VERSION, **causes, **extras}
+                manifest["files"] = _describe(draft, out.rows)
+                out.write_json("manifest.json", manifest)
+                _fsync_tree(draft)
+                leases.check_fence(work, lease)
+                os.rename(draft, parent / key)
+                _fsync(parent)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+        clear_work(work)
+
+
+def clear_work(work: Path) -> None:
+    """Remove a finished key's checkpoints but keep its lease file, whose fencing number must never go back."""
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif not path.name.startswith("lease."):
+            path.unlink()
+
+
+@contextmanager
+def full_disk_explained(root: Path) -> Iterator[None]:
+    """Turn 'no space left' and unwritable-folder errors into a SystemStateError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        probe = next(p for p in (root, *root.resolve().parents) if p.exists())
+        free = shutil.disk_usage(probe).free
+        raise SystemStateError(
+            f"cannot write to the store {root}: {error.strerror} ({free / 1e6:,.0f} MB free).\n"
+            "Free some space or choose another --store; what was published before is unchanged."
+        ) from error
+
+
+def _describe(folder: Path, rows: Mapping[str, int]) -> dict[str, Any]:
+    described = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        described[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size, "rows": rows.get(name)}
+    return described
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fsync_tree(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        _fsync(path)
+    _fsync(folder)

@@ -1,0 +1,1 @@
+"""The top layer: configuration, Prefect tasks and flow, report, command line."""

@@ -1,0 +1,1 @@
+"""The user / advertiser / product graph: id maps, memory-mapped CSR, temporal sampling."""

@@ -1,0 +1,1 @@
+"""Simple retrieval methods that the learner is measured against, one a file."""

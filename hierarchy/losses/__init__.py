@@ -1,0 +1,1 @@
+"""One loss a file, each naming its paper."""

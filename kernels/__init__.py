@@ -1,0 +1,1 @@
+"""Compute primitives over jagged data. Docstring only: `transformers` probes for a package of this name."""

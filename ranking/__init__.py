@@ -1,0 +1,1 @@
+"""The ranker: jagged as-of examples, target-aware attention, normalized entropy. Sees artifacts only."""

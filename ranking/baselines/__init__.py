@@ -1,0 +1,1 @@
+"""Rankers that the target-aware ranker is measured against, one a file."""
