@@ -130,10 +130,11 @@ class ArtifactRef:
 
 @dataclass
 class OutputDir:
-    """Where a stage writes. `path` becomes the artifact when the stage returns; `work` survives a killed run."""
+    """Where a stage writes artifact `key`. `path` becomes it when the stage returns; `work` survives a killed run."""
 
     path: Path
     work: Path
+    key: str
     rows: dict[str, int] = field(default_factory=dict)
 
     def file(self, name: str) -> Path:
@@ -224,7 +225,7 @@ class Store:
             draft = parent / f".{key}.{lease.fence}"
             draft.mkdir()
             extras: dict[str, Any] = {}
-            out = OutputDir(draft, work)
+            out = OutputDir(draft, work, key)
             try:
                 yield out, extras
                 manifest = {"stage": stage, "key": key, "schema_version": SCHEMA_VERSION, **causes, **extras}

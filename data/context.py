@@ -6,9 +6,10 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from data.progress import Progress
 
@@ -16,6 +17,16 @@ Metrics = dict[str, Any]
 """JSON-able figures a stage reports; they are stored in its manifest."""
 
 _LOGGER = logging.getLogger("strata")
+
+
+def _aware(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError(f"expected a time with a zone, such as {moment.isoformat()}Z")
+    return moment
+
+
+UtcTime = Annotated[datetime, AfterValidator(_aware)]
+"""A config field holding a time with its zone; `data.schema.to_micros` makes it microseconds UTC."""
 
 
 class StageConfig(BaseModel):

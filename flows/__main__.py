@@ -1,0 +1,180 @@
+"""The only command line: `strata`. Each command fits a few lines; the work is in the modules it calls.
+
+Heavy modules are imported inside the commands, so that queries start without torch or Prefect.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from data.artifacts import Store
+from data.errors import StrataError
+
+app = typer.Typer(
+    help="Interest tokens, embeddings and a ranker from engagement logs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of artifacts and snapshots.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot id; the published one if left out.")]
+DirectOption = Annotated[bool, typer.Option("--direct", help="Call the stages in this process, with no Prefect server.")]
+DEFAULT_STORE = Path("store")
+
+
+@app.command()
+def demo(store: StoreOption = DEFAULT_STORE, direct: DirectOption = False, as_json: JsonOption = False) -> None:
+    """Run the demo preset on a real grocery log that comes with the package, and show what came of it."""
+    _run("demo", None, store, direct, {}, as_json)
+
+
+@app.command()
+def run(
+    preset: Annotated[str, typer.Option(help="Where unset fields come from: demo or full.")] = "demo",
+    config: Annotated[Path | None, typer.Option(help="TOML file whose fields override the preset.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+    direct: DirectOption = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice.")] = None,
+    max_bad: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Share of bad rows to tolerate.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the whole pipeline: what is finished already is reused, what was killed goes on."""
+    overrides: dict[str, Any] = {}
+    if seed is not None:
+        overrides["seed"] = seed
+    if max_bad is not None:
+        overrides["events"] = {"max_bad": max_bad}
+    _run(preset, config, store, direct, overrides, as_json)
+
+
+def _run(preset: str, config: Path | None, store: Path, direct: bool, overrides: dict[str, Any], as_json: bool) -> None:
+    from data.progress import Progress
+    from flows import pipeline, presets, summary
+    from flows.config import load_config
+
+    settings = load_config(presets.named(preset), config, overrides)
+    progress = Progress(sys.stderr)
+    runner = pipeline.direct if direct else pipeline.orchestrated
+    snapshot = runner(settings, Store(store), progress)
+    _print(summary.of_snapshot(Store(store), snapshot), as_json, summary.render)
+
+
+@app.command()
+def status(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> None:
+    """What is published, what is being written, and what a stopped run left unfinished."""
+    from flows import inspection
+
+    _print(inspection.status(Store(store)), as_json, inspection.render_status)
+
+
+@app.command()
+def show(
+    stage: Annotated[str | None, typer.Argument(help="A stage's name; the whole snapshot if left out.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The figures of a snapshot, or the manifest of one stage in it."""
+    from data import snapshot as snapshots
+    from flows import inspection, summary
+
+    opened = Store(store)
+    found = snapshots.load(opened, snapshot)
+    if stage is None:
+        _print(summary.of_snapshot(opened, found), as_json, summary.render)
+    else:
+        _print(inspection.manifest(opened, found, stage), as_json, inspection.render_manifest)
+
+
+@app.command()
+def verify(store: StoreOption = DEFAULT_STORE, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """Hash every file of a snapshot again and compare it with what was written."""
+    from flows import inspection
+
+    _print(inspection.verify(Store(store), snapshot), as_json, inspection.render_verify)
+
+
+@app.command()
+def query(
+    kind: Annotated[str, typer.Argument(help="user, product, advertiser, primitive, text or vector.")],
+    value: Annotated[str, typer.Argument(help="An id, a text, or a JSON list of numbers.")],
+    k: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    find: Annotated[str, typer.Option(help="What to find: product, user, advertiser or primitive.")] = "product",
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Nearest entities of an entity, an interest primitive, a text or a vector."""
+    from flows import inspection
+
+    _print(inspection.query(Store(store), snapshot, kind, value, find, k), as_json, inspection.render_hits)
+
+
+@app.command()
+def tokens(
+    entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
+    entity_id: Annotated[str, typer.Argument(help="The entity's id in your own data.")],
+    as_of: Annotated[str | None, typer.Option(help="Newest date to use, such as 2017-10-01; the latest if left out.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The bag of meaning of one entity: its interest primitives by level, with weights."""
+    from flows import inspection
+
+    _print(inspection.tokens(Store(store), snapshot, entity_type, entity_id, as_of), as_json, inspection.render_tokens)
+
+
+@app.command()
+def report(
+    out: Annotated[Path | None, typer.Option(help="Copy the page here.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Where the report of a snapshot lies; open it in any browser."""
+    from flows import inspection
+
+    _print(inspection.report(Store(store), snapshot, out), as_json, lambda found: print(found["report"]))
+
+
+@app.command()
+def doctor(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> None:
+    """Check this machine: versions, memory, disk, store, encoder weights, browser. Each line says the fix."""
+    from flows import doctor as checks
+
+    findings = checks.examine(Store(store))
+    _print(findings, as_json, checks.render)
+    if any(not finding["ok"] and finding["needed"] for finding in findings):
+        raise typer.Exit(4)
+
+
+def _print(value: Any, as_json: bool, render: Any) -> None:
+    if as_json:
+        print(json.dumps(value, indent=1, ensure_ascii=False))
+    else:
+        render(value)
+
+
+def main() -> None:
+    """Entry point of the `strata` command; exit codes: 0 done, 2 usage, 3 bad data, 4 environment, 1 anything else."""
+    try:
+        app()
+    except StrataError as error:
+        print(f"strata: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("strata: stopped; the same command goes on from the last finished stage", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

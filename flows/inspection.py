@@ -1,0 +1,176 @@
+"""What the reading commands show: status, manifests, verification, queries, tokens. No torch, no Prefect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from data import lease, snapshot
+from data.artifacts import Store
+from data.errors import BadDataError, UsageError, nearest
+from data.schema import ENTITY_TYPES, from_micros, to_micros
+from data.snapshot import Snapshot
+
+QUERY_KINDS = (*ENTITY_TYPES, "primitive", "text", "vector")
+
+
+def status(store: Store) -> dict[str, Any]:
+    """The published snapshot, keys held by a lease now, and work folders that a stopped run left."""
+    running, unfinished = [], []
+    for path in sorted((store.root / "work").glob("*/*")):
+        if not path.is_dir() or path.parent.name == "prefect":
+            continue
+        held = lease.read_lease(path)
+        entry = {"stage": path.parent.name, "key": path.name}
+        if held is not None and held.alive():
+            beat = datetime.fromtimestamp(held.heartbeat, UTC).isoformat(timespec="seconds")
+            running.append({**entry, "pid": held.pid, "host": held.host, "fence": held.fence, "heartbeat": beat})
+        elif not (store.root / path.parent.name / path.name).exists():
+            unfinished.append({**entry, "files": sum(1 for p in path.rglob("*") if p.is_file())})
+    pointer = store.root / "CURRENT"
+    published = snapshot.load(store) if pointer.exists() else None
+    return {
+        "store": str(store.root),
+        "published": None if published is None else {"id": published.id, "as_of": str(from_micros(published.as_of).date())},
+        "running": running,
+        "unfinished": unfinished,
+    }
+
+
+def render_status(found: dict[str, Any]) -> None:
+    """Print `status` for a person."""
+    published = found["published"]
+    print(f"store       {found['store']}")
+    print(f"published   {published['id']} (as of {published['as_of']})" if published else "published   nothing yet: run `strata demo`")
+    for entry in found["running"]:
+        print(f"running     {entry['stage']} {entry['key']}: process {entry['pid']} on {entry['host']}, heartbeat {entry['heartbeat']}")
+    for entry in found["unfinished"]:
+        print(f"unfinished  {entry['stage']} {entry['key']}: the same command goes on from there")
+
+
+def manifest(store: Store, published: Snapshot, stage: str) -> dict[str, Any]:
+    """The manifest of one stage of a snapshot; raises UsageError for an unknown stage."""
+    if stage not in published.stages:
+        raise UsageError(f"unknown stage {stage!r}: {nearest(stage, published.stages)}")
+    return published.ref(store, stage).manifest
+
+
+def render_manifest(found: dict[str, Any]) -> None:
+    """Print a manifest: causes, files, figures."""
+    print(f"{found['stage']} {found['key']}   {found['duration_s']} s   {found['peak_rss_mb']} MB peak")
+    print(f"inputs   {found['inputs'] or 'raw files'}\nseed     {found['seed']}\nconfig   {json.dumps(found['config'], default=str)}")
+    table = Table("file", "rows", "bytes", "sha256")
+    for name, listed in found["files"].items():
+        rows = "" if listed["rows"] is None else f"{listed['rows']:,}"
+        table.add_row(name, rows, f"{listed['bytes']:,}", listed["sha256"][:12])
+    Console().print(table)
+    print(json.dumps(found["metrics"], indent=1, ensure_ascii=False))
+
+
+def verify(store: Store, snapshot_id: str | None) -> list[dict[str, Any]]:
+    """Hash every file of a snapshot; raises BadDataError at the first that differs from its manifest."""
+    published = snapshot.load(store, snapshot_id)
+    checked = []
+    for stage in published.stages:
+        ref = published.ref(store, stage)
+        ref.verify()
+        sizes = [listed["bytes"] for listed in ref.manifest["files"].values()]
+        checked.append({"stage": stage, "key": ref.key, "files": len(sizes), "bytes": sum(sizes), "ok": True})
+    return checked
+
+
+def render_verify(checked: list[dict[str, Any]]) -> None:
+    """Print the result of `verify`."""
+    for entry in checked:
+        print(f"ok  {entry['stage']:<11} {entry['key']}  {entry['files']:>3} files  {entry['bytes'] / 1e6:>9,.1f} MB")
+
+
+def query(store: Store, snapshot_id: str | None, kind: str, value: str, find: str, k: int) -> list[dict[str, Any]]:
+    """The `k` nearest entities of type `find`; raises UsageError for an unknown kind, BadDataError for an unknown id."""
+    from hierarchy.query import InterestIndex
+
+    for name, given, known in (("kind", kind, QUERY_KINDS), ("--find", find, (*ENTITY_TYPES, "primitive"))):
+        if given not in known:
+            raise UsageError(f"unknown {name} {given!r}: {nearest(given, known)}")
+    index = InterestIndex.open(store, snapshot.load(store, snapshot_id))
+    if kind == "text":
+        hits = index.by_text(value, k=k, kind=find)
+    elif kind == "vector":
+        hits = index.by_vector(_parse_vector(value), k=k, kind=find)
+    elif kind == "primitive":
+        hits = index.by_primitive(value, k=k, kind=find)
+    else:
+        hits = index.by_entity(kind, value, k=k, kind=find)
+    return [hit.as_dict() for hit in hits]
+
+
+def _parse_vector(text: str) -> np.ndarray:
+    try:
+        vector = np.asarray(json.loads(text), dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"expected a JSON list of numbers such as '[0.1, 0.2]', got {text[:60]!r}") from error
+    if vector.ndim != 1:
+        raise UsageError(f"expected a flat JSON list of numbers, got shape {vector.shape}")
+    return vector
+
+
+def render_hits(hits: list[dict[str, Any]]) -> None:
+    """Print hits as a table, best first."""
+    table = Table("score", "type", "id", "title", "category")
+    for hit in hits:
+        table.add_row(f"{hit['score']:.3f}", hit["entity_type"], hit["entity_id"], hit["title"] or "", hit["category"] or "")
+    Console().print(table)
+
+
+def tokens(store: Store, snapshot_id: str | None, entity_type: str, entity_id: str, as_of: str | None) -> dict[str, Any]:
+    """The bag of meaning of one entity at the newest date not after `as_of` (an ISO date)."""
+    from hierarchy.query import tokens_of
+
+    if entity_type not in ENTITY_TYPES:
+        raise UsageError(f"unknown entity type {entity_type!r}: {nearest(entity_type, ENTITY_TYPES)}")
+    published = snapshot.load(store, snapshot_id)
+    rows = tokens_of(store, published, entity_type, entity_id, None if as_of is None else _parse_date(as_of))
+    if not rows:
+        raise BadDataError(f"no tokens of {entity_type} {entity_id!r} in snapshot {published.id}" + (f" up to {as_of}" if as_of else ""))
+    head = rows[0]
+    return {
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "as_of": str(from_micros(head["as_of"]).date()),
+        "vocab_version": head["vocab_version"],
+        "tokens": [{name: row[name] for name in ("level", "rank", "primitive_id", "label", "weight", "residual")} for row in rows],
+    }
+
+
+def _parse_date(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"expected a date such as 2017-10-01, got {text!r}") from error
+    return to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def render_tokens(found: dict[str, Any]) -> None:
+    """Print a bag of meaning, coarse level first."""
+    print(f"{found['entity_type']} {found['entity_id']} as of {found['as_of']} (vocabulary {found['vocab_version']})")
+    table = Table("level", "weight", "interest", "primitive")
+    for row in found["tokens"]:
+        table.add_row(str(row["level"]), f"{row['weight']:.2f}", row["label"], row["primitive_id"])
+    Console().print(table)
+
+
+def report(store: Store, snapshot_id: str | None, out: Path | None) -> dict[str, Any]:
+    """Path of a snapshot's report.html, or of its copy at `out`."""
+    page = snapshot.load(store, snapshot_id).ref(store, "report").file("report.html")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(page, out)
+        page = out
+    return {"report": str(page.resolve())}
