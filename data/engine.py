@@ -45,7 +45,7 @@ class Engine:
 
     def batches(self, name: str, schema: pa.Schema, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer in Arrow batches cast to `schema`, streamed so that memory does not grow with its rows."""
-        reader = self.connection.execute(sql(name), params).to_arrow_reader(_BATCH_ROWS)
+        reader = self.connection.sql(sql(name), params=params).to_arrow_reader(_BATCH_ROWS)
         for batch in reader:
             columns = [batch.column(field.name).cast(field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)

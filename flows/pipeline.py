@@ -55,8 +55,9 @@ def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runne
     for stage in STAGES:
         refs[stage.name] = runner(stage, config, {name: refs[name] for name in stage.inputs}, store, ctx)
         record.finished(refs[stage.name])
-    as_of = int(refs["embeddings"].metrics["last_as_of"])
-    published = snapshot.publish(store, refs, refs["supergraph"].key, refs["learner"].key, as_of)
+    emitted = refs["embeddings"].metrics
+    vocab_version = refs["supergraph"].metrics["vocab_version"]
+    published = snapshot.publish(store, refs, vocab_version, emitted["model_version"], emitted["last_as_of"])
     record.published(published)
     return published
 

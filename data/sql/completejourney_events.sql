@@ -1,57 +1,56 @@
--- Purchases, exposures (all that were bought, a hash sample of the rest), campaign receipts and redemptions.
-CREATE TABLE exposure AS
-SELECT v.household_id, v.basket_id, v.ts, p.product_id, p.display, p.mailer, 1.0 AS sample_prob
-FROM bought b JOIN visit v USING (basket_id)
-JOIN promotion p ON p.product_id = b.product_id AND p.store_id = v.store_id AND p.week = v.week;
+INSERT INTO quarantine
+SELECT 'events', 'transactions.parquet', row, 'product_id', 'unknown_product', product_id::VARCHAR
+FROM bought WHERE NOT known;
 
--- The product of two md5 draws modulo the prime 2^31 - 1 is uniform for every visit and every product,
--- depends on (seed, basket, product) only, and costs one multiplication for each of the many candidates.
-INSERT INTO exposure
-SELECT v.household_id, v.basket_id, v.ts, p.product_id, p.display, p.mailer, $negative_prob::DOUBLE
-FROM promotion p JOIN visit v USING (store_id, week)
-ANTI JOIN bought b ON b.basket_id = v.basket_id AND b.product_id = p.product_id
-WHERE (v.draw * p.draw) % 2147483647 <= $negative_prob::DOUBLE * 2147483647;
+INSERT INTO events BY NAME
+SELECT 't-' || v.household_id || '-' || v.basket_id || '-' || b.product_id AS event_id,
+    v.household_id AS user_id, b.product_id, c.manufacturer_id AS advertiser_id, 'purchase' AS event_type, v.ts,
+    v.ts AS known_at, b.sales_value AS value, 'store' AS surface, v.basket_id AS request_id, 1 AS sample_prob,
+    $source AS source
+FROM bought b JOIN visit v USING (basket_id) JOIN catalogue c USING (product_id);
 
-CREATE TABLE coupon_owner AS
-SELECT campaign_id, coupon_upc, manufacturer_id, count(DISTINCT product_id) AS products
-FROM read_parquet($coupons) JOIN catalogue USING (product_id) GROUP BY ALL;
-
-CREATE TABLE campaign AS
-SELECT d.campaign_id, d.campaign_type AS kind, epoch_us(d.start_date) AS start, epoch_us(d.end_date) AS "end",
-    o.manufacturer_id
-FROM read_parquet($campaign_descriptions) d LEFT JOIN (
-    SELECT campaign_id, manufacturer_id FROM (
-        SELECT c.campaign_id, p.manufacturer_id, count(DISTINCT c.product_id) AS products
-        FROM read_parquet($coupons) c JOIN catalogue p USING (product_id) GROUP BY ALL)
-    QUALIFY row_number() OVER (PARTITION BY campaign_id ORDER BY products DESC, manufacturer_id) = 1) o
-USING (campaign_id);
-
-CREATE TABLE event AS
-SELECT 't-' || b.household_id || '-' || b.basket_id || '-' || b.product_id AS event_id, b.household_id, b.product_id,
-    c.manufacturer_id, NULL::BIGINT AS campaign_id, 'purchase' AS event_type, v.ts, v.ts AS known_at,
-    b.sales_value::FLOAT AS value, 'store' AS surface, b.basket_id::VARCHAR AS request_id, 1.0 AS sample_prob
-FROM bought b JOIN visit v USING (basket_id) JOIN catalogue c USING (product_id)
-UNION ALL
-SELECT 'i-' || x.household_id || '-' || x.basket_id || '-' || x.product_id, x.household_id, x.product_id,
-    c.manufacturer_id, NULL, 'impression', x.ts, x.ts, NULL,
-    concat_ws('+', 'display:' || nullif(x.display, '0'), 'mailer:' || nullif(x.mailer, '0')),
-    x.basket_id::VARCHAR, x.sample_prob
+INSERT INTO events BY NAME
+SELECT 'i-' || x.household_id || '-' || x.basket_id || '-' || x.product_id AS event_id,
+    x.household_id AS user_id, x.product_id, c.manufacturer_id AS advertiser_id, 'impression' AS event_type, x.ts,
+    x.ts AS known_at, concat_ws('+', 'display:' || nullif(x.display, '0'), 'mailer:' || nullif(x.mailer, '0')) AS surface,
+    x.basket_id AS request_id, x.sample_prob, $source AS source
 FROM exposure x JOIN catalogue c USING (product_id);
 
-INSERT INTO event
-SELECT 'r-' || r.household_id || '-' || r.campaign_id, r.household_id, NULL, c.manufacturer_id, r.campaign_id,
-    'impression', c.start, c.start, NULL, 'campaign:' || lower(c.kind), 'r-' || r.household_id || '-' || r.campaign_id, 1.0
-FROM read_parquet($campaigns) r SEMI JOIN household USING (household_id) JOIN campaign c USING (campaign_id)
-WHERE c.start < (SELECT max(ts) FROM visit);
+-- A campaign belongs to the manufacturer with most products among its coupons; the lowest id breaks a tie.
+INSERT INTO campaigns BY NAME
+WITH owned AS (
+    SELECT campaign_id, manufacturer_id, count(DISTINCT product_id) AS products
+    FROM read_parquet($coupons) JOIN catalogue USING (product_id) GROUP BY ALL),
+owner AS (
+    SELECT campaign_id, manufacturer_id FROM owned
+    QUALIFY row_number() OVER (PARTITION BY campaign_id ORDER BY products DESC, manufacturer_id) = 1)
+SELECT d.campaign_id, o.manufacturer_id AS advertiser_id, 'Campaign ' || d.campaign_id AS name,
+    lower(d.campaign_type) AS kind, epoch_us(d.start_date) AS start, epoch_us(d.end_date) AS "end",
+    epoch_us(d.start_date) AS known_at
+FROM read_parquet($campaign_descriptions) d LEFT JOIN owner o USING (campaign_id)
+WHERE epoch_us(d.start_date) < $until;
+
+INSERT INTO events BY NAME
+SELECT 'r-' || r.household_id || '-' || r.campaign_id AS event_id, r.household_id AS user_id, c.advertiser_id,
+    c.campaign_id, 'impression' AS event_type, c.start AS ts, c.start AS known_at, 'campaign:' || c.kind AS surface,
+    'r-' || r.household_id || '-' || r.campaign_id AS request_id, 1 AS sample_prob, $source AS source
+FROM read_parquet($campaigns) r SEMI JOIN household USING (household_id)
+JOIN campaigns c ON c.campaign_id = r.campaign_id::VARCHAR;
 
 -- A redemption is dated by day, so it can be known only when that day is over.
-INSERT INTO event
-SELECT 'c-' || r.household_id || '-' || r.campaign_id || '-' || r.coupon_upc || '-' || strftime(r.redemption_date, '%Y%m%d'),
-    r.household_id, NULL, o.manufacturer_id, r.campaign_id, 'conversion', epoch_us(r.redemption_date),
-    epoch_us(r.redemption_date + INTERVAL 1 DAY), NULL, 'campaign:' || lower(c.kind),
-    'r-' || r.household_id || '-' || r.campaign_id, 1.0
-FROM read_parquet($coupon_redemptions) r SEMI JOIN household USING (household_id) JOIN campaign c USING (campaign_id)
-LEFT JOIN (SELECT coupon_upc, manufacturer_id FROM (
-        SELECT coupon_upc, manufacturer_id, sum(products) AS products FROM coupon_owner GROUP BY ALL)
-    QUALIFY row_number() OVER (PARTITION BY coupon_upc ORDER BY products DESC, manufacturer_id) = 1) o USING (coupon_upc)
-WHERE epoch_us(r.redemption_date) <= (SELECT max(ts) FROM visit);
+INSERT INTO events BY NAME
+WITH owned AS (
+    SELECT coupon_upc, manufacturer_id, count(DISTINCT product_id) AS products
+    FROM read_parquet($coupons) JOIN catalogue USING (product_id) GROUP BY ALL),
+owner AS (
+    SELECT coupon_upc, manufacturer_id FROM owned
+    QUALIFY row_number() OVER (PARTITION BY coupon_upc ORDER BY products DESC, manufacturer_id) = 1)
+SELECT 'c-' || r.household_id || '-' || r.campaign_id || '-' || r.coupon_upc
+        || '-' || strftime(r.redemption_date, '%Y%m%d') AS event_id,
+    r.household_id AS user_id, o.manufacturer_id AS advertiser_id, c.campaign_id, 'conversion' AS event_type,
+    epoch_us(r.redemption_date) AS ts, epoch_us(r.redemption_date + INTERVAL 1 DAY) AS known_at,
+    'campaign:' || c.kind AS surface, 'r-' || r.household_id || '-' || r.campaign_id AS request_id,
+    1 AS sample_prob, $source AS source
+FROM read_parquet($coupon_redemptions) r SEMI JOIN household USING (household_id)
+JOIN campaigns c ON c.campaign_id = r.campaign_id::VARCHAR LEFT JOIN owner o USING (coupon_upc)
+WHERE epoch_us(r.redemption_date) < $until;

@@ -1,0 +1,1 @@
+SELECT * FROM advertisers ORDER BY advertiser_id;

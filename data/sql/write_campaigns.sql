@@ -1,0 +1,1 @@
+SELECT * FROM campaigns ORDER BY campaign_id;

@@ -1,0 +1,1 @@
+SELECT * FROM events ORDER BY ts, event_id;

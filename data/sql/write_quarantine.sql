@@ -1,0 +1,1 @@
+SELECT * FROM quarantine ORDER BY "table", file, row, "column", rule;

@@ -1,0 +1,1 @@
+SELECT * FROM users ORDER BY user_id;

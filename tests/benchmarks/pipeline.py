@@ -1,0 +1,77 @@
+"""Run a preset from an empty store and append seconds and peak memory of each stage to results/pipeline.csv.
+
+    python -m tests.benchmarks.pipeline --preset demo [--prefect] [--keep STORE]
+
+Rows are written only when the run published a snapshot and `verify` found every file as written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from data import snapshot
+from data.artifacts import Store
+from flows import inspection
+from flows.tasks import git_state, library_versions
+
+RESULTS = Path(__file__).parent / "results" / "pipeline.csv"
+COLUMNS = ["what", "peer", "metric", "unit", "shape", "value", "machine", "versions", "git_sha", "date"]
+
+
+def main() -> None:
+    """Run, verify, append."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="demo")
+    parser.add_argument("--prefect", action="store_true", help="through Prefect; default is --direct")
+    parser.add_argument("--keep", type=Path, help="leave the store here (it must be empty or absent)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = options.keep or Path(scratch) / "store"
+        mode = "prefect" if options.prefect else "direct"
+        rows = [_timed(options.preset, root, mode, "first run"), _timed(options.preset, root, mode, "second run")]
+        rows += _stages(Store(root), options.preset)
+        _append(rows, f"{options.preset} {mode}")
+
+
+def _timed(preset: str, root: Path, mode: str, what: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "flows", "run", "--preset", preset, "--store", str(root)]
+    started = time.monotonic()
+    subprocess.run(command + (["--direct"] if mode == "direct" else []), check=True)
+    return {"what": what, "metric": "wall time", "unit": "s", "value": round(time.monotonic() - started, 1)}
+
+
+def _stages(store: Store, preset: str) -> list[dict[str, Any]]:
+    inspection.verify(store, None)
+    found = snapshot.load(store)
+    rows = []
+    for stage in found.stages:
+        manifest = found.ref(store, stage).manifest
+        for field, metric, unit in (("duration_s", "stage time", "s"), ("peak_rss_mb", "peak memory", "MB")):
+            rows.append({"what": stage, "metric": metric, "unit": unit, "value": manifest[field]})
+    return rows
+
+
+def _append(rows: list[dict[str, Any]], shape: str) -> None:
+    versions = ";".join(f"{name}={version}" for name, version in library_versions().items())
+    machine = f"{platform.machine()} 2 cores CPU"
+    common = {"peer": "", "shape": shape, "machine": machine, "versions": versions}
+    common |= {"git_sha": git_state()["git_sha"], "date": datetime.now(UTC).date().isoformat()}
+    fresh = not RESULTS.exists()
+    with open(RESULTS, "a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS)
+        if fresh:
+            writer.writeheader()
+        writer.writerows(common | row for row in rows)
+
+
+if __name__ == "__main__":
+    main()

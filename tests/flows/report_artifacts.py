@@ -1,0 +1,206 @@
+"""Small artifacts of every stage the report reads, with hostile text in every place a person could have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from data import vectors
+from data.artifacts import ArtifactRef, Store
+from data.schema import ADVERTISERS, EVENTS, PRIMITIVE_EDGES, PRIMITIVES, PRODUCTS, TOKENS, USERS
+
+HOSTILE = "<img src=x onerror=\"window.stolen='image'\"></script><script>window.stolen='script'</script>\u2028&amp;'\""
+WORDS = (
+    "Soft Drinks,Cola,Ginger Ale;Baby,Diapers,Formula;Cheese,Cheddar,Brie;Bakery,Rye Bread,Bagels;"
+    "Pet Food,Cat Treats,Dog Bones;Frozen,Pizza,Ice Cream;Produce,Apples,Salad Greens;Cleaning,Laundry,Paper Towels"
+)
+FAMILIES = [family.split(",") for family in WORDS.split(";")]
+DAY = 86_400_000_000
+START = 1_488_326_400_000_000
+AS_OF = START + 200 * DAY
+
+
+class Artifacts:
+    """A store of small artifacts. Each stage's name is an attribute of `refs`, ready for `flows.report.run`."""
+
+    def __init__(self, root: Path, users: int = 40, products: int = 96, children: int = 3) -> None:
+        self.store, self.random = Store(root), np.random.default_rng(7)
+        self.users = [f"user{i}" for i in range(users)]
+        self.products = [f"p{i:03d}" for i in range(products)]
+        self.titles = [f"{FAMILIES[i % 8][1 + i % 2]} No. {i}" for i in range(products)]
+        self.titles[3] = HOSTILE
+        self.advertisers = [f"brand{i}" for i in range(8)]
+        self.children = children
+        self.refs: dict[str, ArtifactRef] = {}
+        for stage in ("events", "learner", "supergraph", "tokens", "index", "evaluation", "examples", "ranker"):
+            self.publish(stage)
+
+    def inputs(self) -> dict[str, ArtifactRef]:
+        """What the report stage receives."""
+        return {name: self.refs[name] for name in ("events", "supergraph", "tokens", "index", "evaluation", "ranker")}
+
+    def publish(self, stage: str, **changed: Any) -> ArtifactRef:
+        """Write `stage` anew, under a key of its own; `changed` goes to the method that writes it."""
+        key = f"{stage}-{sum(path.is_dir() for path in (self.store.root / stage).glob('*'))}"
+        links = {
+            "learner": ("events",),
+            "supergraph": ("events", "learner"),
+            "evaluation": ("events", "supergraph"),
+            "examples": ("events", "tokens"),
+            "ranker": ("examples",),
+        }
+        causes = {"inputs": {name: self.refs[name].key for name in links.get(stage, ())}, "seed": 0, "metrics": {}}
+        timing = {"duration_s": 1.5 + len(stage), "peak_rss_mb": 300.0 + len(stage)}
+        with self.store.publish(stage, key, {**causes, **timing}) as (out, _):
+            getattr(self, f"_{stage}")(out, **changed)
+        self.refs[stage] = self.store.get(stage, key)
+        return self.refs[stage]
+
+    def _events(self, out: Any, event_type: str = "purchase") -> None:
+        rows = [self._event(i, event_type) for i in range(30 * len(self.users))]
+        _write(out, "events.parquet", EVENTS, rows)
+        _write(out, "products.parquet", PRODUCTS, [self._product(i) for i in range(len(self.products))])
+        brands = [
+            {"advertiser_id": a, "name": HOSTILE if i == 0 else f"Brand {i}", "vertical": "Grocery", "known_at": START}
+            for i, a in enumerate(self.advertisers)
+        ]
+        _write(out, "advertisers.parquet", ADVERTISERS, brands)
+        people = [
+            {"user_id": u, "attributes": [("age", HOSTILE if u == "user1" else "45-54")], "known_at": START}
+            for u in self.users
+        ]
+        _write(out, "users.parquet", USERS, people)
+        counts = {"events": len(rows), "products": len(self.products), "advertisers": 8, "users": len(self.users)}
+        out.write_json(
+            "summary.json",
+            {
+                "name": "toy groceries " + HOSTILE,
+                "time_kind": "clock",
+                "first_ts": START,
+                "last_ts": AS_OF + 20 * DAY,
+                "counts": {event_type: len(rows)},
+                "rows": {**counts, "quarantine": 2},
+                "sample_prob": {event_type: 1.0},
+            },
+        )
+
+    def _event(self, i: int, event_type: str) -> dict[str, Any]:
+        owner = i % len(self.users)
+        product = (owner + 8 * int(self.random.integers(12))) % len(self.products)
+        ts = START + (i % 220) * DAY + i
+        return {
+            "event_id": f"e{i}", "user_id": self.users[owner], "product_id": self.products[product],
+            "advertiser_id": None, "event_type": event_type, "ts": ts, "known_at": ts, "value": 1.25 + i % 7,
+            "sample_prob": 1.0, "source": "toy",
+        }  # fmt: skip
+
+    def _product(self, i: int) -> dict[str, Any]:
+        return {
+            "product_id": self.products[i], "advertiser_id": self.advertisers[i % 8], "title": self.titles[i],
+            "category": [FAMILIES[i % 8][0], FAMILIES[i % 8][1 + i % 2]], "price": 2.5, "first_seen": START,
+            "known_at": START,
+        }  # fmt: skip
+
+    def _learner(self, out: Any) -> None:
+        out.write_json("learner.json", {"levels": [8, 8 * self.children]})
+
+    def _supergraph(self, out: Any, levels: int = 2, hostile: bool = True) -> None:
+        rows: list[dict[str, Any]] = []
+        for c, family in enumerate(FAMILIES):
+            centre = self.random.normal(size=16)
+            rows.append(self._primitive(out.key, 1, c, None, centre, family[0], family))
+            for f in range(self.children if levels > 1 else 0):
+                child, label = c * self.children + f, f"{family[1 + f % 2]} {f}"
+                label = HOSTILE if hostile and child == 0 else label
+                near = centre + 0.6 * self.random.normal(size=16)
+                rows.append(self._primitive(out.key, 2, child, f"L1-{c:04d}", near, label, family))
+        rows.sort(key=lambda row: row["primitive_id"])
+        self.primitives = rows
+        _write(out, "primitives.parquet", PRIMITIVES, rows)
+        edges = [
+            {"level": r["level"], "source": r["primitive_id"], "target": r["parent_id"], "relation": "parent", "weight": 1.0}
+            for r in rows
+            if r["parent_id"]
+        ]
+        edges.append({"level": 1, "source": "L1-0000", "target": "L1-0002", "relation": "co_purchase", "weight": 0.8})
+        _write(out, "primitive_edges.parquet", PRIMITIVE_EDGES, edges)
+
+    def _primitive(
+        self, version: str, level: int, index: int, parent: str | None, vector: Any, label: str, family: list[str]
+    ) -> dict[str, Any]:
+        return {
+            "vocab_version": version, "level": level, "primitive_id": f"L{level}-{index:04d}", "parent_id": parent,
+            "vector": (vector / np.linalg.norm(vector)).tolist(), "mass": 1.0 + index % 5, "label": label,
+            "top_terms": [word.lower() for word in family], "top_products": self.products[index % 8 :: 8][:3],
+        }  # fmt: skip
+
+    def _tokens(self, out: Any) -> None:
+        rows: list[dict[str, Any]] = []
+        for kind, ids in (("advertiser", self.advertisers), ("product", self.products), ("user", self.users)):
+            for i, entity in sorted(enumerate(ids), key=lambda pair: pair[1]):
+                for as_of in (AS_OF - 7 * DAY, AS_OF) if kind == "user" else (AS_OF - 7 * DAY,):
+                    rows += self._bag(kind, entity, i % 8, as_of)
+        _write(out, "tokens.parquet", TOKENS, rows)
+
+    def _bag(self, kind: str, entity: str, coarse: int, as_of: int) -> list[dict[str, Any]]:
+        fine = [coarse * self.children, coarse * self.children + 1, (coarse * self.children + 4) % (8 * self.children)]
+        bag = []
+        for level, members in ((1, [coarse, (coarse + 1) % 8]), (2, fine)):
+            for rank, member in enumerate(members):
+                weight = (0.7, 0.2, 0.1)[rank] if level == 2 else (0.75, 0.25)[rank]
+                bag.append(
+                    {
+                        "entity_id": entity, "entity_type": kind, "level": level, "primitive_id": f"L{level}-{member:04d}",
+                        "weight": weight, "residual": 0.125, "rank": rank, "vocab_version": self.refs["supergraph"].key,
+                        "model_version": self.refs["learner"].key, "as_of": as_of,
+                    }  # fmt: skip
+                )
+        return bag
+
+    def _index(self, out: Any) -> None:
+        kinds = {"product": self.products, "user": self.users, "advertiser": self.advertisers}
+        kinds["primitive"] = [row["primitive_id"] for row in self.primitives]
+        for kind, ids in kinds.items():
+            known = kind == "product"
+            table = {
+                "entity_id": ids,
+                "title": self.titles if known else ids,
+                "advertiser_id": [self.advertisers[i % 8] for i in range(len(ids))] if known else [None] * len(ids),
+                "category": [" > ".join(FAMILIES[i % 8][:2]) for i in range(len(ids))] if known else [None] * len(ids),
+            }
+            types = {name: pa.array(values, pa.string()) for name, values in table.items()}
+            out.write_table(f"entities_{kind}.parquet", pa.table(types))
+            drawn = self.random.normal(size=(len(ids), 16)).astype(np.float32)
+            vectors.save(vectors.build(drawn, np.arange(len(ids))), out.file(f"{kind}.faiss"))
+
+    def _evaluation(self, out: Any, rows: list[dict[str, Any]] | None = None) -> None:
+        methods = {"strata": 0.31, "content": 0.22, "popularity": 0.12, "als": 0.27, HOSTILE: 0.01}
+        made = [
+            {"method": m, "protocol": p, "split": s, "recall@20": round(r * (1 if s == "test" else 0.9), 4), "users": 700}
+            for m, r in methods.items()
+            for p in ("next_product", "new_product")
+            for s in ("validation", "test")
+        ]
+        out.write_json("retrieval.json", made if rows is None else rows)
+        levels = [
+            {"level": 1, "k": 8, "active_share": 1.0, "perplexity": 7.4, "nmi_category": 0.61, "category_depth": 1, "duplicates": 0},
+            {"level": 2, "k": 24, "active_share": 0.96, "perplexity": 20.1, "nmi_category": 0.66, "category_depth": 2, "duplicates": 1},
+        ]
+        out.write_json("levels.json", levels)
+
+    def _examples(self, out: Any) -> None:
+        out.write_json("examples.json", {"rows": 1000})
+
+
+def _write(out: Any, name: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    out.write_table(name, pa.Table.from_pylist(rows, schema=schema))
+
+
+def page_data(html: str) -> dict[str, Any]:
+    """The JSON that the page carries."""
+    start = html.index('type="application/json">') + len('type="application/json">')
+    return dict(json.loads(html[start : html.index("</script>", start)]))

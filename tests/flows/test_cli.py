@@ -1,0 +1,84 @@
+"""The command line as a newcomer meets it: exit codes and one-screen errors that name the thing and the fix."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from data.artifacts import Store
+
+
+def strata(*arguments, cwd=None):
+    command = [sys.executable, "-m", "flows", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("query", "product", "1", "--store", "nowhere"), 3, ["no snapshot", "strata demo"]),
+        (("show", "--store", "nowhere"), 3, ["no snapshot"]),
+        (("query", "prodct", "1", "--store", "nowhere"), 2, ["prodct", "product"]),
+        (("query", "product", "1", "--find", "usr", "--store", "nowhere"), 2, ["usr", "user"]),
+        (("tokens", "campaign", "1", "--store", "nowhere"), 2, ["campaign"]),
+        (("query", "vector", "[1, a]", "--store", "nowhere"), 2, ["JSON list"]),
+        (("tokens", "user", "1", "--as-of", "yesterday", "--store", "nowhere"), 2, ["2017-10-01"]),
+        (("run", "--preset", "dmeo", "--store", "nowhere"), 2, ["dmeo", "demo"]),
+        (("nonsense",), 2, ["nonsense"]),
+    ],
+)
+def test_wrong_use_ends_with_its_exit_code_and_a_short_message(arguments, code, words):
+    result = strata(*arguments)
+    assert result.returncode == code, result.stderr
+    assert all(word in result.stderr for word in words), result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) <= 25
+
+
+def test_help_lists_every_command():
+    result = strata("--help")
+    assert result.returncode == 0
+    for command in ("demo", "run", "status", "show", "verify", "query", "tokens", "report", "doctor"):
+        assert command in result.stdout
+
+
+def test_status_of_an_empty_store_says_what_to_do(tmp_path):
+    result = strata("status", "--store", tmp_path)
+    assert result.returncode == 0
+    assert "strata demo" in result.stdout
+    assert json.loads(strata("status", "--store", tmp_path, "--json").stdout)["published"] is None
+
+
+def test_status_tells_running_work_from_work_left_behind(tmp_path):
+    from data import lease
+    from flows import inspection
+
+    store = Store(tmp_path)
+    (store.work("graph", "left")).mkdir(parents=True)
+    with lease.hold(store.work("learner", "now"), "learner now"):
+        found = inspection.status(store)
+    assert [entry["stage"] for entry in found["running"]] == ["learner"]
+    assert [entry["stage"] for entry in found["unfinished"]] == ["graph"]
+    inspection.render_status(found)
+
+
+def test_doctor_names_each_check_and_its_fix(tmp_path):
+    result = strata("doctor", "--store", tmp_path / "store", "--json")
+    findings = json.loads(result.stdout)
+    assert {"python", "memory", "disk", "store", "torch"} <= {finding["check"] for finding in findings}
+    assert all(finding["ok"] or finding["fix"] for finding in findings)
+    assert result.returncode == (0 if all(f["ok"] or not f["needed"] for f in findings) else 4)
+
+
+def test_doctor_fails_when_the_store_cannot_be_written(monkeypatch, tmp_path):
+    from flows import doctor
+
+    def refuse(**_):
+        raise OSError("read-only file system")
+
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    finding = next(f for f in doctor.examine(Store(tmp_path)) if f["check"] == "store")
+    assert not finding["ok"]
+    assert "--store" in finding["fix"]
+    doctor.render([finding])
