@@ -34,7 +34,7 @@ def load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         return None
     try:
         with safe_open(path, framework="pt") as reader:
-            tensors = {name: reader.get_tensor(name) for name in reader.keys()}
+            tensors = {name: reader.get_tensor(name) for name in list(reader.keys())}
             return tensors, json.loads((reader.metadata() or {})["state"])
     except Exception as error:
         raise BadDataError(f"checkpoint {path} is unreadable ({error}): delete it and run again") from error

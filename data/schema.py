@@ -195,7 +195,8 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
             try:
                 column = column.cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise BadDataError(f"column {field.name!r}: expected {field.type}, got {column.type}: {error}") from error
+                came = f"got {column.type}: {error}"
+                raise BadDataError(f"column {field.name!r}: expected {field.type}, {came}") from error
         if not field.nullable and column.null_count:
             raise BadDataError(f"column {field.name!r}: {column.null_count} nulls where none is allowed")
         columns.append(column)

@@ -34,7 +34,9 @@ class Snapshot:
         return store.get(stage, self.stages[stage])
 
 
-def publish(store: Store, refs: Mapping[str, ArtifactRef], vocab_version: str, model_version: str, as_of: int) -> Snapshot:
+def publish(
+    store: Store, refs: Mapping[str, ArtifactRef], vocab_version: str, model_version: str, as_of: int
+) -> Snapshot:
     """Write the snapshot of `refs` and point CURRENT at it; readers see the old one or the new one, nothing between."""
     stages = {name: ref.key for name, ref in sorted(refs.items())}
     identity = hashlib.sha256(json.dumps(stages, sort_keys=True).encode()).hexdigest()[:16]

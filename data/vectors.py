@@ -72,7 +72,10 @@ def search(
         return scores, ids
     selector = faiss.IDSelectorBatch(np.ascontiguousarray(allowed, dtype=np.int64))
     inverted = isinstance(index, faiss.IndexIVF)
-    params = faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe) if inverted else faiss.SearchParameters(sel=selector)
+    if inverted:
+        params = faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
+    else:
+        params = faiss.SearchParameters(sel=selector)
     scores, ids = index.search(contiguous, k, params=params)
     return scores, ids
 

@@ -26,7 +26,9 @@ app = typer.Typer(
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of artifacts and snapshots.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot id; the published one if left out.")]
-DirectOption = Annotated[bool, typer.Option("--direct", help="Call the stages in this process, with no Prefect server.")]
+DirectOption = Annotated[
+    bool, typer.Option("--direct", help="Call the stages in this process, with no Prefect server.")
+]
 DEFAULT_STORE = Path("store")
 
 
@@ -122,7 +124,9 @@ def query(
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
     entity_id: Annotated[str, typer.Argument(help="The entity's id in your own data.")],
-    as_of: Annotated[str | None, typer.Option(help="Newest date to use, such as 2017-10-01; the latest if left out.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="Newest date to use, such as 2017-10-01; the latest if left out.")
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     snapshot: SnapshotOption = None,
     as_json: JsonOption = False,

@@ -48,7 +48,9 @@ def _existing(path: Path) -> Path:
 
 def _disk(store: Store) -> dict[str, Any]:
     free = shutil.disk_usage(_existing(store.root)).free / 2**30
-    return _finding("disk", free >= _MIN_FREE_GB, f"{free:.1f} GiB free", f"free {_MIN_FREE_GB:.0f} GiB or choose another --store")
+    return _finding(
+        "disk", free >= _MIN_FREE_GB, f"{free:.1f} GiB free", f"free {_MIN_FREE_GB:.0f} GiB or choose another --store"
+    )
 
 
 def _writable(store: Store) -> dict[str, Any]:
@@ -86,7 +88,9 @@ def _kernels_name() -> dict[str, Any]:
         version = importlib.metadata.version("kernels")
     except importlib.metadata.PackageNotFoundError:
         return _finding("import name 'kernels'", True, "ours alone", "")
-    return _finding("import name 'kernels'", False, f"package kernels {version}", "pip uninstall kernels: it hides our folder")
+    return _finding(
+        "import name 'kernels'", False, f"package kernels {version}", "pip uninstall kernels: it hides our folder"
+    )
 
 
 def _gpu() -> dict[str, Any]:
@@ -98,7 +102,9 @@ def _gpu() -> dict[str, Any]:
 
 def _browser() -> dict[str, Any]:
     path = shutil.which("chromium")
-    return _finding("browser", path is not None, path or "none", "only the report's own test needs Chromium", needed=False)
+    return _finding(
+        "browser", path is not None, path or "none", "only the report's own test needs Chromium", needed=False
+    )
 
 
 def render(findings: list[dict[str, Any]]) -> None:

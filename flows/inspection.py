@@ -38,7 +38,9 @@ def status(store: Store) -> dict[str, Any]:
     published = snapshot.load(store) if pointer.exists() else None
     return {
         "store": str(store.root),
-        "published": None if published is None else {"id": published.id, "as_of": str(from_micros(published.as_of).date())},
+        "published": None
+        if published is None
+        else {"id": published.id, "as_of": str(from_micros(published.as_of).date())},
         "running": running,
         "unfinished": unfinished,
     }
@@ -48,9 +50,14 @@ def render_status(found: dict[str, Any]) -> None:
     """Print `status` for a person."""
     published = found["published"]
     print(f"store       {found['store']}")
-    print(f"published   {published['id']} (as of {published['as_of']})" if published else "published   nothing yet: run `strata demo`")
+    print(
+        f"published   {published['id']} (as of {published['as_of']})"
+        if published
+        else "published   nothing yet: run `strata demo`"
+    )
     for entry in found["running"]:
-        print(f"running     {entry['stage']} {entry['key']}: process {entry['pid']} on {entry['host']}, heartbeat {entry['heartbeat']}")
+        owner = f"process {entry['pid']} on {entry['host']}, heartbeat {entry['heartbeat']}"
+        print(f"running     {entry['stage']} {entry['key']}: {owner}")
     for entry in found["unfinished"]:
         print(f"unfinished  {entry['stage']} {entry['key']}: the same command goes on from there")
 
@@ -65,7 +72,8 @@ def manifest(store: Store, published: Snapshot, stage: str) -> dict[str, Any]:
 def render_manifest(found: dict[str, Any]) -> None:
     """Print a manifest: causes, files, figures."""
     print(f"{found['stage']} {found['key']}   {found['duration_s']} s   {found['peak_rss_mb']} MB peak")
-    print(f"inputs   {found['inputs'] or 'raw files'}\nseed     {found['seed']}\nconfig   {json.dumps(found['config'], default=str)}")
+    print(f"inputs   {found['inputs'] or 'raw files'}\nseed     {found['seed']}")
+    print(f"config   {json.dumps(found['config'], default=str)}")
     table = Table("file", "rows", "bytes", "sha256")
     for name, listed in found["files"].items():
         rows = "" if listed["rows"] is None else f"{listed['rows']:,}"
@@ -93,7 +101,10 @@ def render_verify(checked: list[dict[str, Any]]) -> None:
 
 
 def query(store: Store, snapshot_id: str | None, kind: str, value: str, find: str, k: int) -> list[dict[str, Any]]:
-    """The `k` nearest entities of type `find`; raises UsageError for an unknown kind, BadDataError for an unknown id."""
+    """The `k` nearest entities of type `find`.
+
+    Raises UsageError for an unknown kind or type, BadDataError for an unknown id.
+    """
     from hierarchy.query import InterestIndex
 
     for name, given, known in (("kind", kind, QUERY_KINDS), ("--find", find, (*ENTITY_TYPES, "primitive"))):
@@ -125,11 +136,15 @@ def render_hits(hits: list[dict[str, Any]]) -> None:
     """Print hits as a table, best first."""
     table = Table("score", "type", "id", "title", "category")
     for hit in hits:
-        table.add_row(f"{hit['score']:.3f}", hit["entity_type"], hit["entity_id"], hit["title"] or "", hit["category"] or "")
+        table.add_row(
+            f"{hit['score']:.3f}", hit["entity_type"], hit["entity_id"], hit["title"] or "", hit["category"] or ""
+        )
     Console().print(table)
 
 
-def tokens(store: Store, snapshot_id: str | None, entity_type: str, entity_id: str, as_of: str | None) -> dict[str, Any]:
+def tokens(
+    store: Store, snapshot_id: str | None, entity_type: str, entity_id: str, as_of: str | None
+) -> dict[str, Any]:
     """The bag of meaning of one entity at the newest date not after `as_of` (an ISO date)."""
     from hierarchy.query import tokens_of
 
@@ -138,14 +153,20 @@ def tokens(store: Store, snapshot_id: str | None, entity_type: str, entity_id: s
     published = snapshot.load(store, snapshot_id)
     rows = tokens_of(store, published, entity_type, entity_id, None if as_of is None else _parse_date(as_of))
     if not rows:
-        raise BadDataError(f"no tokens of {entity_type} {entity_id!r} in snapshot {published.id}" + (f" up to {as_of}" if as_of else ""))
+        raise BadDataError(
+            f"no tokens of {entity_type} {entity_id!r} in snapshot {published.id}"
+            + (f" up to {as_of}" if as_of else "")
+        )
     head = rows[0]
     return {
         "entity_type": entity_type,
         "entity_id": entity_id,
         "as_of": str(from_micros(head["as_of"]).date()),
         "vocab_version": head["vocab_version"],
-        "tokens": [{name: row[name] for name in ("level", "rank", "primitive_id", "label", "weight", "residual")} for row in rows],
+        "tokens": [
+            {name: row[name] for name in ("level", "rank", "primitive_id", "label", "weight", "residual")}
+            for row in rows
+        ],
     }
 
 

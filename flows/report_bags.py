@@ -70,7 +70,9 @@ def bag_in_words(rows: Sequence[Row], place: Mapping[str, int], labels: Mapping[
     """A bag as the page needs it: `levels` with (interest position, weight) pairs and a residual, and one sentence."""
     levels: dict[int, dict[str, Any]] = {}
     for row in rows:
-        level = levels.setdefault(row["level"], {"level": row["level"], "residual": round(row["residual"], 4), "tokens": []})
+        level = levels.setdefault(
+            row["level"], {"level": row["level"], "residual": round(row["residual"], 4), "tokens": []}
+        )
         if row["primitive_id"] in place:
             level["tokens"].append([place[row["primitive_id"]], round(row["weight"], 4)])
     coarse = [row for row in rows if row["level"] == min(levels)]
@@ -78,8 +80,14 @@ def bag_in_words(rows: Sequence[Row], place: Mapping[str, int], labels: Mapping[
     names = [f"{labels.get(row['primitive_id'], row['primitive_id'])} ({row['weight']:.0%})" for row in coarse[:2]]
     sentence = f"Mostly {' and '.join(names)}"
     if len(levels) > 1:
-        sentence += "; more precisely " + ", ".join(labels.get(row["primitive_id"], row["primitive_id"]) for row in fine[:3])
-    return {"levels": list(levels.values()), "sentence": sentence + ".", "as_of": from_micros(rows[0]["as_of"]).date().isoformat()}
+        sentence += "; more precisely " + ", ".join(
+            labels.get(row["primitive_id"], row["primitive_id"]) for row in fine[:3]
+        )
+    return {
+        "levels": list(levels.values()),
+        "sentence": sentence + ".",
+        "as_of": from_micros(rows[0]["as_of"]).date().isoformat(),
+    }
 
 
 def catalogue(events: ArtifactRef, products: Iterable[str]) -> dict[str, Row]:
@@ -108,5 +116,7 @@ def recent(
     for row in events.table("events.parquet", columns, wanted).to_pylist():
         if max(row["ts"] + 1, row["known_at"]) <= until[row["user_id"]]:
             times[row["user_id"]][from_micros(row["ts"]).date().isoformat(), row["product_id"]] += 1
-    newest = {user: sorted(days.items(), key=lambda item: item[0], reverse=True)[:count] for user, days in times.items()}
+    newest = {
+        user: sorted(days.items(), key=lambda item: item[0], reverse=True)[:count] for user, days in times.items()
+    }
     return {user: [(day, product, n) for (day, product), n in days] for user, days in newest.items()}

@@ -116,12 +116,16 @@ def _add_plane(interests: list[Interest], positions: NDArray[np.float64]) -> Non
         interest["x"], interest["y"] = round(float(x), 4), round(float(y), 4)
     roots = sorted({interest["coarse"] for interest in interests})
     angles = np.arctan2(positions[roots, 1] - 0.5, positions[roots, 0] - 0.5)
-    hues = {roots[place]: round(360 * rank / len(roots)) for rank, place in enumerate(np.argsort(angles, kind="stable"))}
+    hues = {
+        roots[place]: round(360 * rank / len(roots)) for rank, place in enumerate(np.argsort(angles, kind="stable"))
+    }
     for interest in interests:
         interest["hue"] = hues[interest["coarse"]]
 
 
-def product_dots(interests: Sequence[Interest], bags: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
+def product_dots(
+    interests: Sequence[Interest], bags: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, list[float]]:
     """Where products lie on the plane: `product_id -> [x, y, coarse interest]`, the weighted mean of its finest tokens.
 
     `bags` maps a product to its token rows; a product whose finest interests are not on the map is left out.

@@ -50,7 +50,9 @@ def _stages(stages: list[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right")
     for entry in stages:
         rows = ", ".join(f"{file.rpartition('.')[0]} {count:,}" for file, count in _largest(entry["rows"]))
-        table.add_row(entry["stage"], entry["key"][:8], rows, f"{entry['duration_s']:.1f}", f"{entry['peak_rss_mb']:,.0f}")
+        table.add_row(
+            entry["stage"], entry["key"][:8], rows, f"{entry['duration_s']:.1f}", f"{entry['peak_rss_mb']:,.0f}"
+        )
     return table
 
 
@@ -83,7 +85,9 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _levels(rows: list[dict[str, Any]]) -> Table:
-    table = _numeric("Interest levels", ["level"], ["primitives", "active", "perplexity", "NMI", "category depth", "duplicates"])
+    table = _numeric(
+        "Interest levels", ["level"], ["primitives", "active", "perplexity", "NMI", "category depth", "duplicates"]
+    )
     for row in rows:
         shares = (f"{row['active_share']:.2f}", f"{row['perplexity']:.1f}", f"{row['nmi_category']:.3f}")
         table.add_row(str(row["level"]), str(row["k"]), *shares, str(row["category_depth"]), f"{row['duplicates']:.3f}")
@@ -92,12 +96,20 @@ def _levels(rows: list[dict[str, Any]]) -> Table:
 
 def _ranker(rows: list[dict[str, Any]]) -> Table:
     """Mean and spread over seeds on the test window, one line an arm."""
-    table = _numeric("Ranker on the later window", ["model", "arm"], ["seeds", "NE", "± sd", "AUC", "calibration", "fit s"])
+    table = _numeric(
+        "Ranker on the later window", ["model", "arm"], ["seeds", "NE", "± sd", "AUC", "calibration", "fit s"]
+    )
     test = [row for row in rows if row["split"] == "test"]
     for model, arm in dict.fromkeys((row["model"], row["arm"]) for row in test):
         group = [row for row in test if (row["model"], row["arm"]) == (model, arm)]
         means = {name: fmean(row[name] for row in group) for name in ("ne", "auc", "calibration", "seconds")}
         spread = f"{stdev(row['ne'] for row in group):.4f}" if len(group) > 1 else ""
-        cells = (f"{means['ne']:.4f}", spread, f"{means['auc']:.4f}", f"{means['calibration']:.3f}", f"{means['seconds']:.1f}")
+        cells = (
+            f"{means['ne']:.4f}",
+            spread,
+            f"{means['auc']:.4f}",
+            f"{means['calibration']:.3f}",
+            f"{means['seconds']:.1f}",
+        )
         table.add_row(model, arm, str(len(group)), *cells)
     return table

@@ -18,7 +18,17 @@ from data.codehash import ROOT, code_hash
 from data.context import RunContext
 from flows.config import PipelineConfig, Stage
 
-LIBRARIES = ("duckdb", "faiss-cpu", "numpy", "prefect", "pyarrow", "scikit-learn", "torch", "torch-geometric", "transformers")
+LIBRARIES = (
+    "duckdb",
+    "faiss-cpu",
+    "numpy",
+    "prefect",
+    "pyarrow",
+    "scikit-learn",
+    "torch",
+    "torch-geometric",
+    "transformers",
+)
 
 
 def stage_key(stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef]) -> str:
@@ -35,7 +45,9 @@ def stage_key(stage: Stage, config: PipelineConfig, inputs: Mapping[str, Artifac
     )
 
 
-def run_stage(stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef], store: Store, ctx: RunContext) -> ArtifactRef:
+def run_stage(
+    stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef], store: Store, ctx: RunContext
+) -> ArtifactRef:
     """The artifact of `stage`: found under its key, or made by `stage.module.run` and published.
 
     Raises what the stage raises; then nothing new is visible and its work folder is kept for the next try.
