@@ -1,7 +1,7 @@
 """Immutable artifacts: a folder with a manifest, visible only when complete, named by a hash of its causes.
 
-    store/<stage>/<key>/manifest.json + files        finished, never changed
-    store/work/<stage>/<key>/                        checkpoints and shards of a run in progress
+store/<stage>/<key>/manifest.json + files        finished, never changed
+store/work/<stage>/<key>/                        checkpoints and shards of a run in progress
 """
 
 from __future__ import annotations
@@ -233,7 +233,10 @@ class Store:
                 out.write_json("manifest.json", manifest)
                 _fsync_tree(draft)
                 leases.check_fence(work, lease)
-                os.rename(draft, parent / key)
+                if (parent / key).exists():  # finished by another run between our look and our lease: theirs is equal
+                    shutil.rmtree(draft)
+                else:
+                    os.rename(draft, parent / key)
                 _fsync(parent)
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)

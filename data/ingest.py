@@ -6,9 +6,9 @@ The same rows give the same bytes, whatever their order in the input and however
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from data import engine as engines
 from data import schema
@@ -16,6 +16,7 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
 from data.engine import Engine
 from data.sources import completejourney as journey
+from data.sources import files as own
 
 _TABLES = {
     "events": schema.EVENTS,
@@ -32,42 +33,72 @@ class Config(StageConfig):
 
     source: Literal["completejourney", "files"] = Field(default="completejourney", description="which reader is used")
     completejourney: journey.Settings = Field(
-        default=journey.Settings(), description="settings of that source; no effect with another"
+        default=journey.Settings(), description="part of the public data set; no effect with another source"
+    )
+    files: own.Settings | None = Field(
+        default=None, description="own files and their column mapping; no effect with another source"
+    )
+    max_bad: float = execution(
+        0.001, "share [0-1] of a table's rows that may break a rule; no effect but with own files", ge=0, le=1
     )
     memory_limit: str = execution("2GB", "memory DuckDB may use before it spills to disk, such as '2GB'")
 
+    @model_validator(mode="after")
+    def _files_given(self) -> Self:
+        if self.source == "files" and self.files is None:
+            raise ValueError("source 'files' needs a section [events.files] that names the files")
+        return self
+
+    def result_fields(self) -> dict[str, Any]:
+        """Fields that can change results: those of the chosen source only."""
+        kept = super().result_fields()
+        return {"source": self.source, self.source: kept[self.source]}
+
 
 def source_identity(config: Config) -> list[str]:
-    """What identifies the raw input in the artifact key: sha256 of every file, free of names and paths."""
-    return journey.identity()
+    """What identifies the raw input in the artifact key: sha256 of every file, free of names and paths.
+
+    Raises BadDataError when a file is missing.
+    """
+    return own.identity(config.files) if config.source == "files" and config.files else journey.identity()
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Read the source, check it, and write the contract's tables with a summary.
 
-    Memory is bounded by `memory_limit` plus one batch of rows; time grows with the rows read.
+    Memory is bounded by `memory_limit` plus one batch of rows; time grows with the rows read. Raises BadDataError
+    for files or rows that break the contract.
     """
     with engines.session(out.work / "spill", ctx.threads, config.memory_limit) as engine:
         engine.run("contract")
-        metrics = journey.load(engine, config.completejourney, ctx)
-        rows = {}
-        with ctx.progress.step("write tables", unit="tables") as step:
-            for name, table_schema in _TABLES.items():
-                rows[name] = out.write_batches(f"{name}.parquet", table_schema, engine.batches(f"write_{name}", table_schema))
-                step.advance()
-        summary = _summary(engine, rows)
+        if config.source == "files" and config.files:
+            name, kind = config.files.name, config.files.time_kind
+            metrics = own.load(engine, config.files, config.max_bad, ctx)
+        else:
+            name, kind = "completejourney", "clock"
+            metrics = journey.load(engine, config.completejourney, ctx)
+        rows = _write(engine, out, ctx)
+        summary = {"name": name, "time_kind": kind, "rows": rows, **_by_type(engine)}
+        metrics["quarantined"] = {f"{table}: {rule}": count for table, rule, count in engine.rows("findings")}
     out.write_json("summary.json", summary)
     return {**metrics, **summary}
 
 
-def _summary(engine: Engine, rows: Mapping[str, int]) -> dict[str, Any]:
-    by_type = engine.rows("summary")
+def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
+    rows = {}
+    with ctx.progress.step("write tables", len(_TABLES), "tables") as step:
+        for name, columns in _TABLES.items():
+            rows[name] = out.write_batches(f"{name}.parquet", columns, engine.batches(f"write_{name}", columns))
+            step.advance()
+    return rows
+
+
+def _by_type(engine: Engine) -> dict[str, Any]:
+    """First and last event, and counts and bounds of the sampling probability by event type."""
+    found = engine.records("summary")
     return {
-        "name": "completejourney",
-        "time_kind": "clock",
-        "first_ts": min(row[2] for row in by_type),
-        "last_ts": max(row[3] for row in by_type),
-        "counts": {row[0]: row[1] for row in by_type},
-        "rows": dict(rows),
-        "sample_prob": {row[0]: {"min": row[4], "max": row[5]} for row in by_type},
+        "first_ts": min(row["first_ts"] for row in found),
+        "last_ts": max(row["last_ts"] for row in found),
+        "counts": {row["event_type"]: row["events"] for row in found},
+        "sample_prob": {row["event_type"]: {"min": row["least_prob"], "max": row["greatest_prob"]} for row in found},
     }

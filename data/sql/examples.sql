@@ -1,0 +1,1 @@
+SELECT file, row, "column", rule, value FROM quarantine WHERE "table" = $table ORDER BY file, row, "column", rule LIMIT 5;

@@ -1,0 +1,2 @@
+-- Times without a zone are UTC on every machine.
+SET TimeZone = 'UTC';

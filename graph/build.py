@@ -1,0 +1,103 @@
+"""Stage graph: the user / advertiser / product / campaign / category graph of the events and catalogue tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import Field
+
+from data.artifacts import ArtifactRef, OutputDir
+from data.context import Metrics, RunContext, StageConfig, execution
+from data.schema import EVENT_TYPES, visible_from
+from graph.catalogue import catalogue_edges, catalogue_mentions
+from graph.csr import EdgeList, write_graph
+from graph.ids import first_mention, number
+from graph.statistics import statistics
+from graph.store import EVENT_TARGETS, FORWARD, NODE_TYPES, Relation, index_in
+
+_COLUMNS = ["user_id", "product_id", "advertiser_id", "campaign_id", "event_type", "ts", "known_at", "sample_prob"]
+
+
+class Config(StageConfig):
+    """Options of the stage."""
+
+    event_types: tuple[str, ...] = Field(default=EVENT_TYPES, description="Event types that become edges, by name.")
+    batch_rows: int = execution(131_072, "Event rows held as strings at a time.", gt=0)
+
+
+def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
+    """Read the events twice (number the nodes, then encode the edges) and write nodes/, edges/, statistics.json.
+
+    Time O(E log E) for the sorts. Memory: about 40 bytes an event for the encoded edges, plus one relation's sort
+    (about 80 bytes an edge of the largest relation), plus the distinct ids as strings; never the events as strings.
+    """
+    nodes = _number_nodes(inputs["events"], config, ctx)
+    ids = {kind: table["entity_id"].combine_chunks() for kind, table in nodes.items()}
+    edges = _event_edges(inputs["events"], config, ids, ctx)
+    edges.update(catalogue_edges(inputs["events"], ids))
+    counts = write_graph(out, nodes, edges)
+    figures = statistics(nodes, edges)
+    out.write_json("statistics.json", figures)
+    return {"nodes": {kind: table.num_rows for kind, table in nodes.items()}, "edges": counts, "degrees": figures}
+
+
+def _event_batches(events: ArtifactRef, config: Config) -> Iterator[pa.RecordBatch]:
+    for batch in events.batches("events.parquet", columns=_COLUMNS, rows=config.batch_rows):
+        yield batch.filter(pc.is_in(batch["event_type"], value_set=pa.array(config.event_types, pa.string())))
+
+
+def _number_nodes(events: ArtifactRef, config: Config, ctx: RunContext) -> dict[str, pa.Table]:
+    first = catalogue_mentions(events)
+    with ctx.progress.step("number nodes", _rows(events), "events") as step:
+        for batch in _event_batches(events, config):
+            seen = _visible(batch)
+            for kind in ("user", *EVENT_TARGETS):
+                named = first_mention(batch[f"{kind}_id"], seen)
+                first[kind].append((named["entity_id"], named["known_at"].to_numpy()))
+            step.advance(batch.num_rows)
+    return {kind: number(first[kind]) for kind in NODE_TYPES}
+
+
+def _event_edges(
+    events: ArtifactRef, config: Config, ids: Mapping[str, pa.Array], ctx: RunContext
+) -> dict[Relation, EdgeList]:
+    parts: dict[Relation, list[EdgeList]] = {}
+    with ctx.progress.step("encode edges", _rows(events), "events") as step:
+        for batch in _event_batches(events, config):
+            for relation, found in _encode(batch, ids):
+                parts.setdefault(relation, []).append(found)
+            step.advance(batch.num_rows)
+    return {relation: _concatenate(parts.pop(relation)) for relation in FORWARD if relation in parts}
+
+
+def _encode(batch: pa.RecordBatch, ids: Mapping[str, pa.Array]) -> Iterator[tuple[Relation, EdgeList]]:
+    codes = {kind: index_in(batch[f"{kind}_id"], ids[kind]) for kind in ("user", *EVENT_TARGETS)}
+    alone = codes["product"] < 0
+    codes["advertiser"] = np.where(alone, codes["advertiser"], -1)
+    kinds = index_in(batch["event_type"], pa.array(EVENT_TYPES, pa.string()))
+    ts, seen = batch["ts"].to_numpy(), _visible(batch)
+    weight = (1 / batch["sample_prob"].to_numpy()).astype(np.float32)
+    for code, name in enumerate(EVENT_TYPES):
+        for target in EVENT_TARGETS:
+            rows = np.flatnonzero((kinds == code) & (codes[target] >= 0))
+            if len(rows):
+                found = EdgeList(codes["user"][rows], codes[target][rows], ts[rows], seen[rows], weight[rows])
+                yield Relation("user", name, target), found
+
+
+def _concatenate(parts: list[EdgeList]) -> EdgeList:
+    names = ("src", "dst", "time", "visible_from", "weight")
+    return EdgeList(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _visible(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    return visible_from(batch["ts"].to_numpy(), batch["known_at"].to_numpy())
+
+
+def _rows(events: ArtifactRef) -> int | None:
+    rows = events.manifest["files"]["events.parquet"]["rows"]
+    return None if rows is None else int(rows)

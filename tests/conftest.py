@@ -1,0 +1,44 @@
+"""Shared by every test: offline, kernels interpreted on the CPU, and a small synthetic shop as an artifact."""
+
+import os
+from functools import cache
+
+# Read when triton and the hub client are imported, so before anything else.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pyarrow as pa
+import pytest
+
+from data import synthetic
+from data.artifacts import ArtifactRef, Store
+from tests.fixtures import artifacts
+
+
+@cache
+def _world() -> dict[str, pa.Table]:
+    return synthetic.world()
+
+
+@pytest.fixture
+def world() -> dict[str, pa.Table]:
+    """The default synthetic world: tables of the contract by name, and `user_interests`."""
+    return dict(_world())
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """An empty store."""
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def make_ref():
+    """The function `make_ref(store, stage, writer, key="test") -> ArtifactRef`."""
+    return artifacts.make_ref
+
+
+@pytest.fixture
+def synthetic_events(store, world) -> ArtifactRef:
+    """The synthetic world as artifact `events`."""
+    return artifacts.make_ref(store, "events", lambda out: synthetic.write_events(world, out), "synthetic")
