@@ -255,11 +255,11 @@ def clear_work(work: Path) -> None:
 
 @contextmanager
 def full_disk_explained(root: Path) -> Iterator[None]:
-    """Turn 'no space left' and unwritable-folder errors into a SystemStateError that says what to do."""
+    """Turn 'no space left', and 'not allowed' below `root`, into a SystemStateError that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if not _is_about_store(error, root):
             raise
         probe = next(p for p in (root, *root.resolve().parents) if p.exists())
         free = shutil.disk_usage(probe).free
@@ -267,6 +267,16 @@ def full_disk_explained(root: Path) -> Iterator[None]:
             f"cannot write to the store {root}: {error.strerror} ({free / 1e6:,.0f} MB free).\n"
             "Free some space or choose another --store; what was published before is unchanged."
         ) from error
+
+
+def _is_about_store(error: OSError, root: Path) -> bool:
+    if error.errno in (errno.EACCES, errno.EROFS):
+        # An input file that may not be read raises the same: only paths of the store are the store's fault.
+        named = Path(os.fsdecode(error.filename)).resolve() if error.filename else None
+        return named is not None and (
+            root.resolve() in named.parents or named in (root.resolve(), *root.resolve().parents)
+        )
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _describe(folder: Path, rows: Mapping[str, int]) -> dict[str, Any]:

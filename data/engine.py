@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +15,7 @@ import pyarrow as pa
 from data.errors import SystemStateError
 
 _SQL = Path(__file__).parent / "sql"
-_BATCH_ROWS = 65_536
+PIECE_ROWS = 131_072
 
 
 @cache
@@ -53,12 +54,26 @@ class Engine:
         """Append the answer of a query to `table`."""
         self.connection.sql(sql(name)).insert_into(table)
 
-    def batches(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.RecordBatch]:
-        """The answer in Arrow batches cast to `schema`, streamed so that memory does not grow with its rows."""
-        reader = self.connection.sql(sql(name), params=params).to_arrow_reader(_BATCH_ROWS)
-        for batch in reader:
-            columns = [batch.column(field.name).cast(field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    def tables(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.Table]:
+        """The answer in pieces of exactly `PIECE_ROWS` rows (the last is smaller), cast to `schema`.
+
+        Pieces are streamed, so memory does not grow with the answer; their size does not depend on threads, so that
+        files written from them do not either.
+        """
+        waiting: list[pa.RecordBatch] = []
+        for batch in self.connection.sql(sql(name), params=params).to_arrow_reader(PIECE_ROWS):
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= PIECE_ROWS:
+                whole = pa.Table.from_batches(waiting)
+                yield _cast(whole.slice(0, PIECE_ROWS), schema)
+                waiting = whole.slice(PIECE_ROWS).to_batches()
+        if waiting:
+            yield _cast(pa.Table.from_batches(waiting), schema)
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [table[field.name].combine_chunks().cast(field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 @contextmanager
@@ -67,7 +82,8 @@ def session(spill: Path, threads: int, memory_limit: str) -> Iterator[Engine]:
 
     Raises SystemStateError when memory or the disk under `spill` does not suffice.
     """
-    spill.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(spill, ignore_errors=True)  # what a killed run left there is of no use to this one
+    spill.mkdir(parents=True)
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": memory_limit,
         "temp_directory": str(spill),

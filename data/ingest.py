@@ -5,9 +5,10 @@ The same rows give the same bytes, whatever their order in the input and however
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, model_validator
 
 from data import engine as engines
@@ -85,12 +86,16 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
 
 def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
-    rows = {}
-    with ctx.progress.step("write tables", len(_TABLES), "tables") as step:
-        for name, columns in _TABLES.items():
-            rows[name] = out.write_batches(f"{name}.parquet", columns, engine.batches(f"write_{name}", columns))
-            step.advance()
-    return rows
+    """Write every contract table; returns its rows."""
+    total = engine.record("total_rows")["rows"]
+    with ctx.progress.step("write tables", total, "rows") as step:
+
+        def pieces(name: str, columns: pa.Schema) -> Iterator[pa.Table]:
+            for piece in engine.tables(f"write_{name}", columns):
+                yield piece
+                step.advance(piece.num_rows)
+
+        return {name: out.write_batches(f"{name}.parquet", cols, pieces(name, cols)) for name, cols in _TABLES.items()}
 
 
 def _by_type(engine: Engine) -> dict[str, Any]:

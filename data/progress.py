@@ -35,7 +35,7 @@ class Step:
         """`name done/total unit, rate, time left` at monotonic time `now` [s]."""
         rate = self.done / max(now - self.started, 1e-9)
         text = f"{self.name}: {self.done:,}" + (f"/{self.total:,}" if self.total else "") + f" {self.unit}"
-        text += f", {rate:,.0f} {self.unit}/s"
+        text += f", {rate:,.0f} {self.unit}/s" if rate >= 10 else f", {rate:.2g} {self.unit}/s"
         if self.total and rate > 0:
             text += f", {max(self.total - self.done, 0) / rate:,.0f} s left"
         return text

@@ -14,24 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from data.engine import Engine
 from data.errors import BadDataError, nearest
 
 _CHUNK = 1 << 20
 _TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
-_UNREADABLE = (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.BinderException, duckdb.IOException)
+_UNREADABLE = (pa.ArrowInvalid, duckdb.InvalidInputException, duckdb.BinderException, duckdb.IOException)
 _UNITS = ("iso", "s", "ms", "us")
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn DuckDB's complaint about the form of `path` into a BadDataError that names the file."""
+    """Turn a reader's complaint about the form of `path` into a BadDataError that names the file."""
     try:
         yield
     except _UNREADABLE as error:
-        reason = "\n".join(line for line in str(error).splitlines() if line.strip()).split("\nPossible", 1)[0]
-        raise BadDataError(f"{path} cannot be read: {reason[:600]}\nRepair or remove the file.") from error
+        hint = "Repair the file, or set `delimiter` if its cells are separated by another sign."
+        raise BadDataError(f"{path} cannot be read: {str(error)[:600]}\n{hint}") from error
 
 
 def check_text(path: Path) -> None:

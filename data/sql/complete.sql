@@ -1,6 +1,6 @@
 -- What carries no date was known from the start of the log; what is only referred to is known from then on.
-UPDATE events SET known_at = ts WHERE known_at IS NULL;
-UPDATE products SET known_at = (SELECT min(ts) FROM events), first_seen = (SELECT min(ts) FROM events) WHERE known_at IS NULL;
+UPDATE products SET known_at = (SELECT min(ts) FROM events), first_seen = (SELECT min(ts) FROM events)
+WHERE known_at IS NULL;
 UPDATE advertisers SET known_at = (SELECT min(ts) FROM events) WHERE known_at IS NULL;
 UPDATE campaigns SET known_at = (SELECT min(ts) FROM events) WHERE known_at IS NULL;
 UPDATE users SET known_at = (SELECT min(ts) FROM events) WHERE known_at IS NULL;

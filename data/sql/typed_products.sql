@@ -1,7 +1,7 @@
 CREATE OR REPLACE TABLE typed AS
 SELECT file, row, product_id AS identity,
     {product_id: product_id, advertiser_id: advertiser_id, title: title, description: description,
-     category: pieces(category, $separator), image: pieces(image, '|'), video: video, attributes: given(attributes),
+     category: nullif(pieces(category, $separator), []), image: nullif(pieces(image, '|'), []), video: video, attributes: given(attributes),
      price: try_cast(price AS FLOAT), first_seen: micros(coalesce(first_seen, known_at), $unit),
      known_at: micros(coalesce(known_at, first_seen), $unit)} AS record,
     list_filter([null_finding('product_id', product_id), time_finding('first_seen', first_seen, $unit),

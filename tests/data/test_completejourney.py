@@ -44,8 +44,8 @@ def miniature():
             transactions.append(
                 {
                     "household_id": household, "store_id": store, "basket_id": 9000 + basket,
-                    "product_id": 100 + int(product), "quantity": 1, "sales_value": float(product) / 4, "retail_disc": 0.0, "coupon_disc": 0.0,
-                    "coupon_match_disc": 0.0, "week": day // 7 + 1, "transaction_timestamp": moment,
+                    "product_id": 100 + int(product), "quantity": 1, "sales_value": float(product) / 4,
+                    "week": day // 7 + 1, "transaction_timestamp": moment,
                 }
             )  # fmt: skip
     promotions = [

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from data import ingest, quality
 from data.context import RunContext
 from data.errors import BadDataError
-from data.sources import files
+from data.sources import cells, files
 
 EVENTS = """id,who,item,kind,when,paid
 e1,u1,p1,shown,1700000000000,
@@ -182,6 +182,10 @@ STRUCTURAL = {
     "milliseconds read as ISO text": ({"events__time_unit": "iso"}, 'they fit time_unit = "ms"'),
     "text as milliseconds": ({"events": EVENTS.replace("1700000", "on day ")}, "they fit no unit"),
     "an unknown suffix": ({"events__paths": ["events.xlsx"]}, "expected .parquet, .csv, .tsv or .jsonl"),
+    "a row with too few cells": ({"events": EVENTS + "e5,u1\n"}, "Row #6: Expected 6 columns, got 2: e5,u1"),
+    "another delimiter": ({"events": EVENTS.replace(",", ";")}, "'id': known: id;who;item;kind;when;paid"),
+    "a torn Parquet file": ({"events__paths": ["events.parquet"]}, "events.parquet cannot be read"),
+    "a torn JSON file": ({"events__paths": ["events.jsonl"]}, "events.jsonl cannot be read"),
     "an unclosed quote": ({"events": EVENTS + 'e5,"u1,p1,shown,1700000600000,\n' * 3}, "events.csv"),
 }
 
@@ -189,7 +193,8 @@ STRUCTURAL = {
 @pytest.mark.parametrize("name", STRUCTURAL)
 def test_a_file_that_is_wrong_as_a_whole_is_refused_with_the_remedy(shop, read, store, tmp_path, name):
     changes, expected = STRUCTURAL[name]
-    (tmp_path / "events.xlsx").write_bytes(b"x")
+    for suffix in ("xlsx", "parquet", "jsonl"):
+        (tmp_path / f"events.{suffix}").write_bytes(b'{"id": ')
     with pytest.raises(BadDataError) as caught:
         read(shop(**changes))
     assert expected in str(caught.value)
@@ -277,6 +282,44 @@ def test_levels_in_several_columns_and_defaults_are_understood(shop, read):
     rows = ref.table("products.parquet").to_pylist()
     assert [row["category"] for row in rows] == [["Drinks", "Tea"], ["Bakery"]]
     assert [(row["title"], row["price"]) for row in rows] == [("untitled", 3.0)] * 2
+
+
+def test_without_levels_a_product_has_no_category(shop, read):
+    ref = read(shop(products="sku,brand,name,path\np1,a1,Tea,\np2,a2,Loaf, > \n"))
+    assert ref.table("products.parquet")["category"].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(("suffix", "sign", "delimiter"), [("csv", ";", ";"), ("tsv", "\t", None)])
+def test_cells_may_be_separated_by_other_signs(shop, read, tmp_path, suffix, sign, delimiter):
+    (tmp_path / f"log.{suffix}").write_text(EVENTS.replace(",", sign))
+    ref = read(shop(events__paths=[f"log.{suffix}"], events__delimiter=delimiter))
+    assert ref.table("events.parquet").num_rows == 4
+
+
+def test_quotes_line_breaks_marks_and_byte_order_marks_are_read_as_written(shop, read):
+    name = '"Tea ""No 1"", fine\nleaves"'
+    products = f"\ufeffsku,brand,name,path\r\np1,#a,{name},Drinks\r\n\r\np2,a2,NA,Bakery\r\n"
+    rows = read(shop(products=products)).table("products.parquet").to_pylist()
+    assert [row["title"] for row in rows] == ['Tea "No 1", fine\nleaves', "NA"]
+    assert rows[0]["advertiser_id"] == "#a"
+
+
+def test_a_fault_deep_in_a_long_file_is_found_by_its_line(shop, read, monkeypatch):
+    monkeypatch.setattr(cells, "_BLOCK", 256)
+    rows = "".join(f"x{i},u1,p1,shown,1700000000000,\n" for i in range(50))
+    with pytest.raises(BadDataError, match=r"events\.csv cannot be read.*Row #56: Expected 6 columns, got 3"):
+        read(shop(EVENTS + rows + "x,y,z\n"))
+
+
+def test_files_of_one_name_in_several_folders_are_told_apart(shop, read, tmp_path):
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    for folder, user in (("one", "u8"), ("two", "u9")):
+        (outside / folder).mkdir(parents=True)
+        line = f"x-{folder},{user},p1,shown,1700000000000,\nx-{folder},{user},p1,shown,1700000000000,\n"
+        (outside / folder / "log[1].csv").write_text(EVENTS.splitlines()[0] + "\n" + line)
+    ref = read(shop(events__paths=[str(outside / "*" / "log*.csv"), str(outside / "one" / "log[1].csv")]))
+    assert ref.table("events.parquet")["user_id"].to_pylist() == ["u8", "u9"]
+    assert ref.metrics["equal_duplicates"]["events"] == 2
 
 
 def test_a_time_known_before_it_happened_is_known_when_it_happened(shop, read):

@@ -1,0 +1,2 @@
+SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM products) + (SELECT count(*) FROM advertisers)
+    + (SELECT count(*) FROM campaigns) + (SELECT count(*) FROM users) + (SELECT count(*) FROM quarantine) AS rows;
