@@ -30,12 +30,12 @@ class Config(StageConfig):
     t0: UtcTime = Field(description="Whitening and quantiles look only at rows known before this time.")
     model: str = Field(default=PACKAGED_MODEL, description="Text encoder: the packaged one, a hub name or a folder.")
     max_tokens: int = Field(default=64, gt=2, description="Tokens of a text that are read; longer texts are cut.")
-    batch_tokens: int = Field(default=1024, gt=0, description="Tokens a batch; sets its shape, so the last bits.")
+    batch_tokens: int = Field(default=512, gt=0, description="Tokens a batch; sets its shape, so the last bits.")
     dim: int = Field(default=64, gt=0, description="D, components of a content vector.")
     power: float = Field(default=0.5, ge=0, le=1, description="Whitening strength: 0 is PCA alone, 1 is full.")
     regularisation: float = Field(default=0.1, ge=0, description="Part of the mean variance added to each direction.")
     text_weight: float = Field(default=1.0, gt=0, description="Weight of text in the mean of the modalities.")
-    attributes_weight: float = Field(default=0.3, ge=0, description="Weight of attributes in the mean.")
+    attributes_weight: float = Field(default=0.4, ge=0, description="Weight of attributes in the mean.")
     attributes_dim: int = Field(default=128, gt=0, le=512, description="Components of a hashed attribute vector.")
     category_decay: float = Field(default=0.8, gt=0, le=1, description="Factor from one category level to the next.")
     labels: tuple[str, ...] = Field(default=(), description="Attributes whose numbers are names, not quantities.")
@@ -48,20 +48,21 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     Time: one pass of the text encoder over the distinct texts (resumed batch by batch after a kill), the rest linear
     in the entities. Memory: 4 bytes x (D + text components) a distinct text or entity, plus the catalogue's strings.
     """
-    torch.set_num_threads(ctx.threads)
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
     encoder = TextEncoder(config.model, config.max_tokens)
     texts = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
+    torch.set_num_threads(ctx.threads)
     facts = _attribute_encoder(config, catalogue, before)
     attributes = facts.encode(catalogue.facts)
     weights = {"text": config.text_weight, "attributes": config.attributes_weight}
     fusion = fit_fusion(catalogue, texts, attributes, before, config.dim, config.power, config.regularisation, weights)
-    _write_content(config, catalogue, fusion, texts, attributes, out)
+    coverage = _write_content(config, catalogue, fusion, texts, attributes, out)
     save_file(fusion.tensors(), out.file("fusion.safetensors"))
     described = {"text": encoder.identity, "attributes": facts.identity, "max_tokens": config.max_tokens}
     out.write_json("encoder.json", {**described, "knots": dict(facts.knots), "weights": dict(fusion.weights)})
-    return _metrics(catalogue)
+    sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
+    return {"texts": len(catalogue.texts), "records": len(catalogue.facts), "entities": sizes, "coverage": coverage}
 
 
 def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
@@ -103,8 +104,9 @@ def _attribute_encoder(config: Config, catalogue: Catalogue, before: int) -> Att
 
 def _write_content(
     config: Config, catalogue: Catalogue, fusion: Fusion, texts: Vectors, attributes: Vectors, out: OutputDir
-) -> None:
-    products = None
+) -> dict[str, dict[str, float]]:
+    """Write the three files of each entity type; returns the share of entities that have each modality."""
+    products, coverage = None, {}
     for kind in ENTITY_TYPES:
         entities = catalogue.entities[kind]
         whitening = OF_USERS if kind == "user" else "attributes"
@@ -116,12 +118,6 @@ def _write_content(
         out.write_table(f"entities_{kind}.parquet", entities.table())
         out.write_array(f"content_{kind}.npy", content)
         out.write_array(f"mask_{kind}.npy", presence)
-
-
-def _metrics(catalogue: Catalogue) -> Metrics:
-    coverage = {}
-    for kind, entities in catalogue.entities.items():
-        mean = presence_of(entities).mean(axis=0) if entities.ids else [0.0] * len(MODALITIES)
-        coverage[kind] = {name: round(float(share), 4) for name, share in zip(MODALITIES, mean, strict=True)}
-    sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
-    return {"texts": len(catalogue.texts), "records": len(catalogue.facts), "entities": sizes, "coverage": coverage}
+        shares = presence.sum(axis=0) / max(len(presence), 1)
+        coverage[kind] = {name: round(float(share), 4) for name, share in zip(MODALITIES, shares, strict=True)}
+    return coverage

@@ -30,9 +30,10 @@ _LENGTH_STEP = 4
 
 @dataclass(frozen=True)
 class Batch:
-    """Positions of texts that are encoded together, and the shape (rows, tokens) they are filled up to."""
+    """Positions and token ids of texts encoded together, and the shape (rows, tokens) they are filled up to."""
 
     index: tuple[int, ...]
+    ids: tuple[tuple[int, ...], ...]
     rows: int
     tokens: int
 
@@ -64,26 +65,27 @@ class TextEncoder:
 
     def plan(self, texts: Sequence[str], batch_tokens: int) -> list[Batch]:
         """Batches of about `batch_tokens` tokens that cover all texts: by length, then in the order of the text."""
-        lengths = [len(ids) for ids in self._token_ids(texts)] if texts else []
+        ids = self._token_ids(texts) if texts else []
         buckets: dict[int, list[int]] = {}
         for position in sorted(range(len(texts)), key=texts.__getitem__):
-            buckets.setdefault(-(-lengths[position] // _LENGTH_STEP) * _LENGTH_STEP, []).append(position)
+            buckets.setdefault(-(-len(ids[position]) // _LENGTH_STEP) * _LENGTH_STEP, []).append(position)
         planned = []
         for tokens, members in sorted(buckets.items()):
             rows = max(1, batch_tokens // tokens)
-            planned += [Batch(tuple(members[s : s + rows]), rows, tokens) for s in range(0, len(members), rows)]
+            for start in range(0, len(members), rows):
+                index = tuple(members[start : start + rows])
+                planned.append(Batch(index, tuple(tuple(ids[position]) for position in index), rows, tokens))
         return planned
 
-    def encode_planned(self, texts: Sequence[str], batch: Batch) -> Vectors:
-        """Unit-norm float32 (len(batch.index), dim) of the texts of one planned batch, at its fixed shape."""
-        chosen = self._token_ids([texts[position] for position in batch.index])
-        return self._forward(chosen, batch.rows, batch.tokens)[: len(chosen)]
+    def encode_planned(self, batch: Batch) -> Vectors:
+        """Unit-norm float32 (len(batch.index), dim) of one planned batch, at its fixed shape. Safe in threads."""
+        return self._forward(batch.ids, batch.rows, batch.tokens)[: len(batch.index)]
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         found: list[list[int]] = self._tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
         return found
 
-    def _forward(self, ids: list[list[int]], rows: int, tokens: int) -> Vectors:
+    def _forward(self, ids: Sequence[Sequence[int]], rows: int, tokens: int) -> Vectors:
         filled = [*ids, *[ids[-1]] * (rows - len(ids))]
         values, mask = torch.zeros(rows, tokens, dtype=torch.long), torch.zeros(rows, tokens, dtype=torch.long)
         for row, found in enumerate(filled):

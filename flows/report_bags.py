@@ -52,7 +52,7 @@ def last_bags(tokens: ArtifactRef, entity_type: str, ids: Iterable[str]) -> dict
 
 
 def choose(counts: Counter[str], tokens: ArtifactRef, entity_type: str, shown: int) -> dict[str, list[Row]]:
-    """Up to `shown` busy entities with their bags: the busiest of each coarse interest in turn, the fullest bag first."""
+    """Up to `shown` busy entities with their bags: the busiest of each coarse interest in turn, fullest bag first."""
     ranked = sorted(counts, key=lambda entity: (-counts[entity], entity))
     bags = last_bags(tokens, entity_type, ranked[: _CANDIDATES * shown])
     by_interest: dict[str, list[str]] = {}
@@ -112,11 +112,13 @@ def recent(
     wanted = pc.field("user_id").isin(sorted(until)) & (pc.field("event_type") == event_type)
     wanted &= pc.field("product_id").is_valid()
     columns = ["user_id", "product_id", "ts", "known_at"]
-    times: dict[str, Counter[tuple[str, str]]] = {user: Counter() for user in until}
+    last: dict[str, dict[tuple[str, str], tuple[int, int]]] = {user: {} for user in until}
     for row in events.table("events.parquet", columns, wanted).to_pylist():
         if max(row["ts"] + 1, row["known_at"]) <= until[row["user_id"]]:
-            times[row["user_id"]][from_micros(row["ts"]).date().isoformat(), row["product_id"]] += 1
+            bought = (from_micros(row["ts"]).date().isoformat(), row["product_id"])
+            before, times = last[row["user_id"]].get(bought, (0, 0))
+            last[row["user_id"]][bought] = (max(before, row["ts"]), times + 1)
     newest = {
-        user: sorted(days.items(), key=lambda item: item[0], reverse=True)[:count] for user, days in times.items()
+        user: sorted(rows.items(), key=lambda item: (item[1], item[0]), reverse=True) for user, rows in last.items()
     }
-    return {user: [(day, product, n) for (day, product), n in days] for user, days in newest.items()}
+    return {user: [(*bought, times) for bought, (_, times) in rows[:count]] for user, rows in newest.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from data.artifacts import ArtifactRef
 
@@ -23,7 +23,7 @@ Interest = dict[str, Any]
 _SMALLEST_TSNE = 12
 
 
-def load_interests(supergraph: ArtifactRef, per_level: int, neighbours: int, seed: int) -> list[Interest]:
+def load_interests(supergraph: ArtifactRef, per_level: int, neighbours: int) -> list[Interest]:
     """The `per_level` heaviest primitives of each level, coarse levels first, heavy ones first within a level.
 
     Time grows with the square of the interests of one level (cosines) and n log n over all (t-SNE).
@@ -42,7 +42,7 @@ def load_interests(supergraph: ArtifactRef, per_level: int, neighbours: int, see
     _add_roots_and_shares(interests, rows)
     _add_neighbours(interests, vectors, neighbours)
     _add_flows(interests, supergraph, place, neighbours)
-    _add_plane(interests, plane(vectors, seed))
+    _add_plane(interests, plane(vectors))
     return interests
 
 
@@ -93,10 +93,11 @@ def _add_flows(interests: list[Interest], supergraph: ArtifactRef, place: Mappin
             flows.append(target)
 
 
-def plane(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Coordinates in [0, 1] of unit vectors (n, d) -> (n, 2); equal for equal input and seed on any thread count.
+def plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Coordinates in [0, 1] of unit vectors (n, d) -> (n, 2); equal for equal input on any thread count.
 
-    Below a dozen vectors t-SNE has no neighbourhoods to keep: principal components are shown then.
+    t-SNE starts from the principal components, so nothing in it is random (Kobak and Berens
+    2019). Below a dozen vectors it has no neighbourhoods to keep: the components themselves are shown.
     """
     if len(vectors) < 3 or vectors.shape[1] < 2:
         return np.linspace((0.3, 0.5), (0.7, 0.5), len(vectors))
@@ -105,7 +106,7 @@ def plane(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
         if len(vectors) >= _SMALLEST_TSNE:
             start = flat / (flat[:, 0].std() or 1.0) * 1e-4
             near = min(30.0, (len(vectors) - 1) / 3)
-            tsne = TSNE(2, perplexity=near, init=start, max_iter=500, random_state=seed % 2**32, n_jobs=1)
+            tsne = TSNE(2, perplexity=near, init=start, max_iter=500, n_jobs=1)
             flat = tsne.fit_transform(vectors)
     low, span = flat.min(axis=0), np.ptp(flat, axis=0)
     return np.asarray((flat - low) / np.where(span > 0, span, 1.0))
@@ -134,8 +135,8 @@ def product_dots(
     dots = {}
     for product, rows in bags.items():
         finest = max(row["level"] for row in rows)
-        known = [(interests[place[row["primitive_id"]]], row["weight"]) for row in rows
-                 if row["level"] == finest and row["primitive_id"] in place]  # fmt: skip
+        fine = [row for row in rows if row["level"] == finest and row["primitive_id"] in place]
+        known = [(interests[place[row["primitive_id"]]], row["weight"]) for row in fine]
         weight = sum(w for _, w in known)
         if weight > 0:
             x, y = (sum(interest[axis] * w for interest, w in known) / weight for axis in "xy")

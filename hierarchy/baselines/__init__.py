@@ -1,1 +1,1 @@
-"""Simple retrieval methods that the learner is measured against, one a file."""
+"""Retrieval methods that learn little or nothing, for comparison: one a file, each with `scores(users)`."""

@@ -58,5 +58,11 @@ def test_reading_commands_import_neither_torch_nor_prefect(module):
 def test_sql_is_never_pasted_together():
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"execute", "sql"}:
-                assert not any(isinstance(arg, (ast.JoinedStr, ast.BinOp)) for arg in node.args), f"{path}:{node.lineno}"
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in {"execute", "sql"}
+            ):
+                assert not any(isinstance(arg, (ast.JoinedStr, ast.BinOp)) for arg in node.args), (
+                    f"{path}:{node.lineno}"
+                )

@@ -19,6 +19,7 @@ WORDS = (
     "Pet Food,Cat Treats,Dog Bones;Frozen,Pizza,Ice Cream;Produce,Apples,Salad Greens;Cleaning,Laundry,Paper Towels"
 )
 FAMILIES = [family.split(",") for family in WORDS.split(";")]
+METRICS = {"index": {"vectors": {"product": 96, "user": 40}, "recall@10": {"product": 1.0, "user": 0.98765}}}
 DAY = 86_400_000_000
 START = 1_488_326_400_000_000
 AS_OF = START + 200 * DAY
@@ -53,15 +54,21 @@ class Artifacts:
             "examples": ("events", "tokens"),
             "ranker": ("examples",),
         }
-        causes = {"inputs": {name: self.refs[name].key for name in links.get(stage, ())}, "seed": 0, "metrics": {}}
+        causes = {
+            "inputs": {name: self.refs[name].key for name in links.get(stage, ())},
+            "seed": 0,
+            "metrics": METRICS.get(stage, {}),
+        }
         timing = {"duration_s": 1.5 + len(stage), "peak_rss_mb": 300.0 + len(stage)}
         with self.store.publish(stage, key, {**causes, **timing}) as (out, _):
             getattr(self, f"_{stage}")(out, **changed)
         self.refs[stage] = self.store.get(stage, key)
         return self.refs[stage]
 
-    def _events(self, out: Any, event_type: str = "purchase") -> None:
-        rows = [self._event(i, event_type) for i in range(30 * len(self.users))]
+    def _events(
+        self, out: Any, event_type: str = "purchase", known_after_days: int = 0, time_kind: str = "clock"
+    ) -> None:
+        rows = [self._event(i, event_type, known_after_days) for i in range(30 * len(self.users))]
         _write(out, "events.parquet", EVENTS, rows)
         _write(out, "products.parquet", PRODUCTS, [self._product(i) for i in range(len(self.products))])
         brands = [
@@ -79,7 +86,7 @@ class Artifacts:
             "summary.json",
             {
                 "name": "toy groceries " + HOSTILE,
-                "time_kind": "clock",
+                "time_kind": time_kind,
                 "first_ts": START,
                 "last_ts": AS_OF + 20 * DAY,
                 "counts": {event_type: len(rows)},
@@ -88,22 +95,33 @@ class Artifacts:
             },
         )
 
-    def _event(self, i: int, event_type: str) -> dict[str, Any]:
+    def _event(self, i: int, event_type: str, known_after_days: int) -> dict[str, Any]:
         owner = i % len(self.users)
         product = (owner + 8 * int(self.random.integers(12))) % len(self.products)
         ts = START + (i % 220) * DAY + i
         return {
-            "event_id": f"e{i}", "user_id": self.users[owner], "product_id": self.products[product],
-            "advertiser_id": None, "event_type": event_type, "ts": ts, "known_at": ts, "value": 1.25 + i % 7,
-            "sample_prob": 1.0, "source": "toy",
-        }  # fmt: skip
+            "event_id": f"e{i}",
+            "user_id": self.users[owner],
+            "product_id": self.products[product],
+            "advertiser_id": None,
+            "event_type": event_type,
+            "ts": ts,
+            "known_at": ts + known_after_days * DAY,
+            "value": 1.25 + i % 7,
+            "sample_prob": 1.0,
+            "source": "toy",
+        }
 
     def _product(self, i: int) -> dict[str, Any]:
         return {
-            "product_id": self.products[i], "advertiser_id": self.advertisers[i % 8], "title": self.titles[i],
-            "category": [FAMILIES[i % 8][0], FAMILIES[i % 8][1 + i % 2]], "price": 2.5, "first_seen": START,
+            "product_id": self.products[i],
+            "advertiser_id": self.advertisers[i % 8],
+            "title": self.titles[i],
+            "category": [FAMILIES[i % 8][0], FAMILIES[i % 8][1 + i % 2]],
+            "price": 2.5,
+            "first_seen": START,
             "known_at": START,
-        }  # fmt: skip
+        }
 
     def _learner(self, out: Any) -> None:
         out.write_json("learner.json", {"levels": [8, 8 * self.children]})
@@ -112,17 +130,23 @@ class Artifacts:
         rows: list[dict[str, Any]] = []
         for c, family in enumerate(FAMILIES):
             centre = self.random.normal(size=16)
-            rows.append(self._primitive(out.key, 1, c, None, centre, family[0], family))
+            rows.append(self._primitive(1, c, None, centre, family[0], family))
             for f in range(self.children if levels > 1 else 0):
                 child, label = c * self.children + f, f"{family[1 + f % 2]} {f}"
                 label = HOSTILE if hostile and child == 0 else label
                 near = centre + 0.6 * self.random.normal(size=16)
-                rows.append(self._primitive(out.key, 2, child, f"L1-{c:04d}", near, label, family))
+                rows.append(self._primitive(2, child, f"L1-{c:04d}", near, label, family))
         rows.sort(key=lambda row: row["primitive_id"])
         self.primitives = rows
         _write(out, "primitives.parquet", PRIMITIVES, rows)
         edges = [
-            {"level": r["level"], "source": r["primitive_id"], "target": r["parent_id"], "relation": "parent", "weight": 1.0}
+            {
+                "level": r["level"],
+                "source": r["primitive_id"],
+                "target": r["parent_id"],
+                "relation": "parent",
+                "weight": 1.0,
+            }
             for r in rows
             if r["parent_id"]
         ]
@@ -130,13 +154,19 @@ class Artifacts:
         _write(out, "primitive_edges.parquet", PRIMITIVE_EDGES, edges)
 
     def _primitive(
-        self, version: str, level: int, index: int, parent: str | None, vector: Any, label: str, family: list[str]
+        self, level: int, index: int, parent: str | None, vector: Any, label: str, family: list[str]
     ) -> dict[str, Any]:
         return {
-            "vocab_version": version, "level": level, "primitive_id": f"L{level}-{index:04d}", "parent_id": parent,
-            "vector": (vector / np.linalg.norm(vector)).tolist(), "mass": 1.0 + index % 5, "label": label,
-            "top_terms": [word.lower() for word in family], "top_products": self.products[index % 8 :: 8][:3],
-        }  # fmt: skip
+            "vocab_version": "vocabulary-1",
+            "level": level,
+            "primitive_id": f"L{level}-{index:04d}",
+            "parent_id": parent,
+            "vector": (vector / np.linalg.norm(vector)).tolist(),
+            "mass": 1.0 + index % 5,
+            "label": label,
+            "top_terms": [word.lower() for word in family],
+            "top_products": self.products[index % 8 :: 8][:3],
+        }
 
     def _tokens(self, out: Any) -> None:
         rows: list[dict[str, Any]] = []
@@ -154,10 +184,17 @@ class Artifacts:
                 weight = (0.7, 0.2, 0.1)[rank] if level == 2 else (0.75, 0.25)[rank]
                 bag.append(
                     {
-                        "entity_id": entity, "entity_type": kind, "level": level, "primitive_id": f"L{level}-{member:04d}",
-                        "weight": weight, "residual": 0.125, "rank": rank, "vocab_version": self.refs["supergraph"].key,
-                        "model_version": self.refs["learner"].key, "as_of": as_of,
-                    }  # fmt: skip
+                        "entity_id": entity,
+                        "entity_type": kind,
+                        "level": level,
+                        "primitive_id": f"L{level}-{member:04d}",
+                        "weight": weight,
+                        "residual": 0.125,
+                        "rank": rank,
+                        "vocab_version": "vocabulary-1",
+                        "model_version": "model-1",
+                        "as_of": as_of,
+                    }
                 )
         return bag
 
@@ -178,19 +215,73 @@ class Artifacts:
             vectors.save(vectors.build(drawn, np.arange(len(ids))), out.file(f"{kind}.faiss"))
 
     def _evaluation(self, out: Any, rows: list[dict[str, Any]] | None = None) -> None:
-        methods = {"strata": 0.31, "content": 0.22, "popularity": 0.12, "als": 0.27, HOSTILE: 0.01}
+        methods = {"popularity": 0.12, "own frequency": 0.33, "item-kNN": 0.27, "learner": 0.31, HOSTILE: 0.01}
         made = [
-            {"method": m, "protocol": p, "split": s, "recall@20": round(r * (1 if s == "test" else 0.9), 4), "users": 700}
+            {
+                "method": m,
+                "protocol": p,
+                "split": s,
+                "recall@20": round(r * (1 if s == "test" else 0.9), 4),
+                "users": 700,
+            }
             for m, r in methods.items()
-            for p in ("next_product", "new_product")
+            for p in ("all", "new")
             for s in ("validation", "test")
         ]
         out.write_json("retrieval.json", made if rows is None else rows)
-        levels = [
-            {"level": 1, "k": 8, "active_share": 1.0, "perplexity": 7.4, "nmi_category": 0.61, "category_depth": 1, "duplicates": 0},
-            {"level": 2, "k": 24, "active_share": 0.96, "perplexity": 20.1, "nmi_category": 0.66, "category_depth": 2, "duplicates": 1},
-        ]
+        shape = {"active_share": 0.96, "perplexity": 7.4, "nmi_category": 0.61, "duplicates": 0.0}
+        levels = [{"level": level, "k": k, "category_depth": level, **shape} for level, k in ((1, 8), (2, 24))]
         out.write_json("levels.json", levels)
+
+    def _ranker(self, out: Any, arms: bool = True) -> None:
+        figures = {"auc": 0.9, "calibration": 1.02, "rows": 9000, "positives": 900}
+        buckets = [("surface", HOSTILE, True), ("user_history", "new (0)", False), ("user_history", "21-200", True)]
+        rows = [
+            {
+                "model": "ranker",
+                "arm": arm,
+                "seed": seed,
+                "split": split,
+                "ne": ne + seed / 1000,
+                **figures,
+                "slices": [{"slice": s, "bucket": b, "ne": ne, **figures, "claim": c} for s, b, c in buckets],
+            }
+            for arm, ne in (("tokens", 0.73), ("no_tokens", 0.74))
+            for seed in (0, 1, 2)
+            for split in ("validation", "test")
+        ]
+        summary = [
+            {
+                "model": m,
+                "arm": a,
+                "fits": 3,
+                "ne": {"mean": ne, "sd": 0.001},
+                "auc": {"mean": 0.9, "sd": None},
+                "calibration": {"mean": 1.0, "sd": 0.01},
+            }
+            for m, a, ne in (("ranker", "tokens", 0.731), ("ranker", "no_tokens", 0.741), ("dcnv2", "baseline", 0.735))
+        ]
+        pairs = [
+            {"seed": s, "ne": 0.73 + s / 1000, "control_ne": 0.74 + s / 1000, "difference": -0.01, "relative": -0.0135}
+            for s in (0, 1, 2)
+        ]
+        difference = {
+            "seeds": pairs,
+            "difference": {"mean": -0.01, "sd": 0.0},
+            "relative": {"mean": -0.0135, "sd": 0.0},
+        }
+        interval = {"difference_interval_95": [-0.015, -0.005]}
+        paired = {"tokens_vs_no_tokens": {**difference, **interval}} if arms else {}
+        out.write_json("comparison.json", {"summary": summary, **paired})
+        out.write_json("evaluation.json", rows)
+        groups = {"history": 0.05, "user tokens": 0.01, "user id": -0.001}
+        out.write_json(
+            "importance.json",
+            [
+                {"model": "ranker", "arm": "tokens", "seed": 0, "group": g, "ne": 0.7, "increase": v}
+                for g, v in groups.items()
+            ],
+        )
 
     def _examples(self, out: Any) -> None:
         out.write_json("examples.json", {"rows": 1000})

@@ -1,0 +1,62 @@
+"""Signs that self-distillation has collapsed: a run that shows one is stopped and publishes nothing.
+
+A uniform student sits at ln K for ever and looks like a converged one; a collapsed codebook still has many "active"
+primitives, most of them the same. Hence figures for each level: duplicates, dead primitives, and loss against ln K.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from data.errors import StrataError
+from hierarchy.prototypes import Prototypes, duplicates
+
+MAX_DUPLICATES = 0.3
+MAX_DEAD = 0.5
+_DEAD_SHARE = 0.05
+
+
+def require_finite(terms: dict[str, float], step: int) -> None:
+    """Raise StrataError naming the first loss term that is NaN or infinite."""
+    for name, value in terms.items():
+        if not math.isfinite(value):
+            raise StrataError(f"learner: {name} is {value} at step {step}: lower lr or id_lr, or raise the temperatures")
+
+
+def level_health(prototypes: Prototypes) -> list[dict[str, float]]:
+    """Per level: k, share of duplicates, share of dead primitives, perplexity of the running mass."""
+    found = []
+    for level in range(prototypes.num_levels):
+        vectors, mass = prototypes.vectors(level), prototypes.mass(level)
+        share = mass / mass.sum().clamp_min(1e-12)
+        entropy = -(share * share.clamp_min(1e-12).log()).sum()
+        found.append(
+            {
+                "k": len(mass),
+                "duplicates": float(duplicates(vectors, mass).float().mean()),
+                "dead": float((share < _DEAD_SHARE / len(mass)).float().mean()),
+                "perplexity": float(torch.exp(entropy)),
+            }
+        )
+    return found
+
+
+def require_alive(prototypes: Prototypes, recent: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """`level_health`, or StrataError when a level has collapsed. `recent` holds logged loss terms, newest last."""
+    health = level_health(prototypes)
+    for level, found in enumerate(health, start=1):
+        advice = "publish refused: raise the spread or prior_exponent, or choose a smaller k"
+        if found["duplicates"] > MAX_DUPLICATES:
+            raise StrataError(f"learner: {found['duplicates']:.0%} of level {level} are duplicates; {advice}")
+        if found["dead"] > MAX_DEAD:
+            raise StrataError(f"learner: {found['dead']:.0%} of level {level} are dead; {advice}")
+        losses = [row[f"distillation_{level}"] for row in recent if f"distillation_{level}" in row]
+        if losses and min(losses[-5:]) > 0.98 * math.log(found["k"]):
+            raise StrataError(
+                f"learner: distillation at level {level} is stuck at ln k = {math.log(found['k']):.2f}, so every "
+                "vector looks the same to it; publish refused: lower teacher_temp, or train the warm-up longer"
+            )
+    return health

@@ -1,0 +1,78 @@
+"""Membership of entities in primitives: a softmax of cosines, cut to its strongest terms, at a chosen sharpness."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+BLOCK = 512
+"""Rows multiplied at once. A matrix product's last bits depend on its shape, so the shape is always the same."""
+
+_STEPS = 24
+_SHARPEST, _SOFTEST = 1e-3, 10.0
+
+
+class Bags(NamedTuple):
+    """The `top` strongest primitives of n entities at one level, strongest first.
+
+    primitive int32 (n, top), weight float32 (n, top) whose rows sum to 1, residual float32 (n,): the dropped mass.
+    """
+
+    primitive: NDArray[np.int32]
+    weight: Vectors
+    residual: Vectors
+
+
+def cosines(vectors: Vectors, prototypes: Vectors) -> Vectors:
+    """Inner products (n, k) of unit rows (n, d) and (k, d); a row's bits do not depend on the rows beside it."""
+    found = np.empty((len(vectors), len(prototypes)), np.float32)
+    block = np.zeros((BLOCK, prototypes.shape[1]), np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        part = vectors[start : start + BLOCK]
+        block[: len(part)] = part
+        found[start : start + BLOCK] = (block @ prototypes.T)[: len(part)]
+    return found
+
+
+def softmax(logits: Vectors) -> Vectors:
+    """Probabilities of each row of `logits` (n, k)."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def cut(probabilities: Vectors, top: int) -> Bags:
+    """Rows (n, k) cut to their `top` largest (all when k is smaller) and renormalised; at equal weight the lower id
+    comes first. O(n k): whole rows are not sorted."""
+    top = min(top, probabilities.shape[1])
+    chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
+    weight = np.take_along_axis(probabilities, chosen, axis=1)
+    order = np.argsort(-weight, axis=1, kind="stable")
+    chosen, weight = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(weight, order, axis=1)
+    kept = weight.sum(axis=1, keepdims=True)
+    return Bags(chosen.astype(np.int32), weight / kept, np.maximum(1.0 - kept[:, 0], 0.0).astype(np.float32))
+
+
+def entropy(probabilities: Vectors) -> NDArray[np.float64]:
+    """Entropy of each row [nats], float64 (n,)."""
+    wide = probabilities.astype(np.float64)
+    return np.asarray(-(wide * np.log(np.maximum(wide, 1e-30))).sum(axis=1))
+
+
+def fit_tau(cosine: Vectors, groups: NDArray[np.int64], perplexity: float) -> float:
+    """The temperature at which softmax(cosine / tau) has `perplexity`, exp of the mean entropy of the rows (n, k).
+
+    The mean is over `groups` (n,) first, so that few users count as much as many products. As t-SNE sets its bandwidth
+    (van der Maaten & Hinton, 2008). Three digits, so that the last bits of a product decide nothing.
+    """
+    low, high = np.log(_SHARPEST), np.log(_SOFTEST)
+    sizes = np.bincount(groups)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        found = np.bincount(groups, entropy(softmax(cosine / np.float32(np.exp(middle)))))
+        softer = (found[sizes > 0] / sizes[sizes > 0]).mean() < np.log(perplexity)
+        low, high = (middle, high) if softer else (low, middle)
+    return float(f"{np.exp(low):.3g}")

@@ -1,0 +1,73 @@
+"""Additive attention biases: small tables over what is known of a token beside its content.
+
+Edge type, hop, age, degree and walk weight are bucketed once in numpy; a table row per bucket and head is added to
+the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from graph.sampler import TokenSet
+from graph.store import RELATIONS
+
+AGE_BUCKETS = 17
+DEGREE_BUCKETS = 16
+WALK_BUCKETS = 16
+_HOPS = 3
+_MICROS_PER_HOUR = 3.6e9
+_SIZES = (len(RELATIONS), _HOPS, AGE_BUCKETS, DEGREE_BUCKETS, WALK_BUCKETS)
+_OFFSETS = np.concatenate([[0], np.cumsum(_SIZES)[:-1]]).astype(np.int64)
+BIAS_ROWS = sum(_SIZES)
+
+
+def bias_index(tokens: TokenSet) -> NDArray[np.int64]:
+    """Rows of a bias table for each token, int64 (B, T, 5): relation, hop, log-age, log-degree, walk weight.
+
+    Ages fall in buckets that double from one hour on, timeless links in the last one; degrees in half steps of
+    log1p; walk weights in halvings. Padding tokens get valid rows that the mask makes irrelevant.
+    """
+    hours = np.maximum(tokens.age, 0) / _MICROS_PER_HOUR
+    age = np.minimum(np.log2(1.0 + hours), AGE_BUCKETS - 2)
+    walk = -np.log2(np.clip(tokens.weight, 2.0 ** (1 - WALK_BUCKETS), 1.0))
+    columns = (
+        np.maximum(tokens.relation, 0),
+        np.clip(tokens.hop, 0, _HOPS - 1),
+        np.where(tokens.age < 0, AGE_BUCKETS - 1, age),
+        np.minimum(2.0 * tokens.degree, DEGREE_BUCKETS - 1),
+        np.minimum(walk, WALK_BUCKETS - 1),
+    )
+    return np.stack([c.astype(np.int64) + o for c, o in zip(columns, _OFFSETS, strict=True)], axis=-1)
+
+
+class BiasTables(nn.Module):
+    """Sum of five table look-ups for each token and column; zero at the start, so that attention begins unbiased.
+
+    One table serves all heads of all layers, so that its gradient is gathered once.
+    """
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(BIAS_ROWS, columns))
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        """Biases (B, columns, T) for `index` (B, T, 5) made by `bias_index`."""
+        batch, tokens, features = index.shape
+        summed = nn.functional.embedding_bag(index.reshape(-1, features), self.table, mode="sum")
+        return summed.view(batch, tokens, self.table.shape[1]).transpose(1, 2)
+
+
+class HubBias(nn.Module):
+    """Bias of a primitive: a learned value per level and head, plus a learned share of its clamped log-mass."""
+
+    def __init__(self, num_levels: int, heads: int) -> None:
+        super().__init__()
+        self.level = nn.Parameter(torch.zeros(num_levels, heads))
+        self.mass_scale = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, level: torch.Tensor, log_mass: torch.Tensor) -> torch.Tensor:
+        """Biases (B, heads, P) of hubs with `level` int64 (P,) and `log_mass` (B, P)."""
+        return self.level[level].t()[None] + self.mass_scale[None, :, None] * log_mass[:, None, :]

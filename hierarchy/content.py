@@ -1,0 +1,73 @@
+"""Frozen content of every node, and which nodes have an id residual: the tables that seeds and tokens are read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from data.artifacts import ArtifactRef
+from graph.store import NODE_TYPES, GraphStore, index_in
+
+WITH_CONTENT = ("product", "advertiser", "category", "user")
+WITH_ID = ("product", "advertiser")
+"""Node types that may have a free vector. Users have none: a user is what they did."""
+
+
+@dataclass(frozen=True)
+class ContentTable:
+    """Content and id rows of all node types, one after the other in the order of NODE_TYPES.
+
+    content float32 (N, D + 5): fused content and, in the last columns, the node type one-hot. id_rows int64 (N,):
+    row of the id residual table, 0 for none. offsets: first row of each node type.
+    """
+
+    content: torch.Tensor
+    id_rows: torch.Tensor
+    offsets: NDArray[np.int64]
+
+    @property
+    def content_dim(self) -> int:
+        """D, without the type columns."""
+        return self.content.shape[1] - len(NODE_TYPES)
+
+    def rows(self, node_type: NDArray[np.int8] | str, nodes: NDArray[np.int64]) -> torch.Tensor:
+        """Table rows int64 of internal ids; padding (type or node -1) gets row 0, to be masked."""
+        codes = NODE_TYPES.index(node_type) if isinstance(node_type, str) else np.maximum(node_type, 0)
+        return torch.from_numpy(self.offsets[codes] + np.maximum(nodes, 0))
+
+
+def open_content(features: ArtifactRef, store: GraphStore, known: dict[str, pa.Array] | None = None) -> ContentTable:
+    """The content of `store`'s nodes by external id; zeros for nodes without features.
+
+    `known` names, by node type, the external ids that own rows 1, 2, ... of the id residual table, types one after the
+    other in the order of WITH_ID. Memory O(N D).
+    """
+    sizes = [store.num_nodes[kind] for kind in NODE_TYPES]
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    dim = features.array("content_product.npy").shape[1]
+    content = np.zeros((sum(sizes), dim + len(NODE_TYPES)), np.float32)
+    id_rows = np.zeros(sum(sizes), np.int64)
+    first = 1
+    for code, kind in enumerate(NODE_TYPES):
+        own = slice(offsets[code], offsets[code] + sizes[code])
+        content[own, dim + code] = 1.0
+        if kind in WITH_CONTENT and features.has(f"content_{kind}.npy"):
+            content[own, :dim] = _aligned(features, kind, store)
+        if known and kind in known:
+            position = index_in(store.entity_ids(kind), known[kind])
+            id_rows[own] = np.where(position >= 0, position + first, 0)
+            first += len(known[kind])
+    return ContentTable(torch.from_numpy(content), torch.from_numpy(id_rows), offsets)
+
+
+def _aligned(features: ArtifactRef, kind: str, store: GraphStore) -> NDArray[np.float32]:
+    ids = features.table(f"entities_{kind}.parquet", columns=["entity_id"])["entity_id"].combine_chunks()
+    position = index_in(store.entity_ids(kind), ids)
+    vectors = features.array(f"content_{kind}.npy")
+    aligned = np.zeros((len(position), vectors.shape[1]), np.float32)
+    aligned[position >= 0] = vectors[position[position >= 0]]
+    return aligned

@@ -1,0 +1,104 @@
+"""Engagement edges to learn from, and the order in which training sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.context import derive_seed
+from data.errors import BadDataError
+from data.schema import EVENT_TYPES, MICROS_PER_DAY
+from graph.store import OWNED_BY, GraphStore, Relation
+
+BLOCK = 7 * MICROS_PER_DAY
+"""Candidates of a batch are encoded as of the start of a week, as they are when served from the weekly grid."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Edges of one step: user, product, advertiser (-1: none) int64 (B,), ts int64 us (B,), weight float32 (B,).
+
+    `as_of` [us] is no later than any ts: the time at which candidates are encoded.
+    """
+
+    user: NDArray[np.int64]
+    product: NDArray[np.int64]
+    advertiser: NDArray[np.int64]
+    ts: NDArray[np.int64]
+    weight: NDArray[np.float32]
+    as_of: int
+
+
+class TrainingEdges:
+    """User-product events readable before `end` [us], each weighted by its place in the funnel; O(edges) memory.
+
+    Sorted by (ts, user, product, event type): the order does not depend on anything that happened later. Raises
+    BadDataError when there is none.
+    """
+
+    def __init__(self, store: GraphStore, funnel: Mapping[str, float], end: int, seed: int) -> None:
+        parts = [_edges(store, name, code, funnel[name], end) for code, name in enumerate(EVENT_TYPES) if funnel.get(name)]
+        user, product, ts, code, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if not len(user):
+            raise BadDataError(f"expected events of a type in {sorted(funnel)} before t0, got none: check t0 and the funnel")
+        order = np.lexsort((code, product, user, ts))
+        self.user, self.product, self.ts, self.weight = user[order], product[order], ts[order], weight[order]
+        self.advertiser = owners(store, self.product)
+        self.block_start = end - BLOCK * -((self.ts - end) // BLOCK)
+        self.seed = seed
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def product_share(self, num_products: int) -> NDArray[np.float64]:
+        """How often a product is the target of a random edge, float64 (num_products,): the q of logQ correction."""
+        return np.bincount(self.product, minlength=num_products) / len(self)
+
+    def batch(self, step: int, size: int) -> Batch:
+        """The `size` edges of 0-based `step`: each epoch is one pass in an order that depends on the seed alone."""
+        per_epoch = max(1, len(self) // size)
+        epoch, position = divmod(step, per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._shuffle(epoch, size)
+        rows = self._order[position * size : (position + 1) * size]
+        columns = (self.user[rows], self.product[rows], self.advertiser[rows], self.ts[rows], self.weight[rows])
+        return Batch(*columns, as_of=int(self.block_start[rows].min()))
+
+    def _shuffle(self, epoch: int, size: int) -> NDArray[np.int64]:
+        """Batches hold edges of one week (or two neighbouring ones) at random; the batches come at random."""
+        rng = np.random.default_rng(derive_seed(self.seed, "edges", epoch))
+        shuffled = rng.permutation(len(self))
+        grouped = shuffled[np.argsort(self.block_start[shuffled], kind="stable")]
+        if len(self) < size:
+            return grouped
+        offset = int(rng.integers(len(self) % size + 1))
+        count = len(self) // size
+        return grouped[offset : offset + count * size].reshape(count, size)[rng.permutation(count)].reshape(-1)
+
+
+def owners(store: GraphStore, products: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The advertiser that owns each product first, int64 (B,); -1 where none does."""
+    csr = store.csr(OWNED_BY)
+    if not csr.num_edges:
+        return np.full(len(products), -1, np.int64)
+    first, last = csr.rowptr[products], csr.rowptr[products + 1]
+    owner = csr.col[np.minimum(first, csr.num_edges - 1)].astype(np.int64)
+    return np.where(last > first, owner, -1)
+
+
+def _edges(store: GraphStore, name: str, code: int, weight: float, end: int) -> tuple[NDArray, ...]:
+    csr = store.csr(Relation("user", name, "product"))
+    user = np.repeat(np.arange(len(csr.rowptr) - 1), np.diff(csr.rowptr))
+    seen = csr.visible_from <= end
+    count = int(seen.sum())
+    return (
+        user[seen],
+        csr.col[seen].astype(np.int64),
+        csr.time[seen],
+        np.full(count, code, np.int64),
+        np.full(count, weight, np.float32),
+    )

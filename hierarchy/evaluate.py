@@ -1,0 +1,204 @@
+"""Stage evaluation: does the representation find what people buy next, and do its levels say something?
+
+Retrieval by Recall@20 with full ranking on two windows after T0. The settings of every baseline are chosen on the
+validation window, the test window is looked at once, and the learner and the baselines see exactly the same past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from data.artifacts import ArtifactRef, OutputDir
+from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
+from data.schema import MICROS_PER_DAY, to_micros
+from graph.store import GraphStore
+from hierarchy.asof import read_as_of
+from hierarchy.bags import Vectors
+from hierarchy.baselines.content import ContentOnly
+from hierarchy.baselines.item_knn import ItemKnn
+from hierarchy.baselines.own_frequency import OwnFrequency
+from hierarchy.baselines.popularity import Popularity
+from hierarchy.level_quality import level_quality
+from hierarchy.purchases import History, bought_between, history_at, products_with_events
+from hierarchy.recall import Question, Scorer, recall_at
+
+_CLAIM = 500  # with fewer positives than this a figure on cold products would carry no claim
+_WARM, _COLD = ("all", "new"), ("cold",)
+
+Setting = dict[str, Any]
+"""Keyword arguments of a baseline."""
+
+
+class Config(StageConfig):
+    """What is measured, and the settings each baseline chooses from on the validation window."""
+
+    t1: UtcTime = Field(description="Start of the validation window; embeddings are those of the last date up to it.")
+    t2: UtcTime = Field(description="Start of the test window, end of the validation window.")
+    event_type: str = Field(default="purchase", description="Events that are to be foreseen.")
+    test_days: int = Field(default=28, ge=1, description="Days of the test window, at most.")
+    windows: tuple[float | None, ...] = Field(
+        default=(None, 28.0), min_length=1, description="Popularity: days that count; None is all time."
+    )
+    half_lives: tuple[float | None, ...] = Field(
+        default=(None, 120.0, 60.0), min_length=1, description="Own frequency: days until half weight; None is never."
+    )
+    knn: tuple[tuple[float, float, float, float], ...] = Field(
+        default=((0.5, 0.3, 7.0, 60.0), (0.5, 0.3, 28.0, 60.0), (0.5, 0.5, 7.0, 60.0), (0.5, 0.5, 28.0, 120.0)),
+        min_length=1,
+        description="Item-kNN: (source exponent, target exponent, days of an occasion, days until half weight).",
+    )
+    chunk: int = execution(128, "Users scored at once; memory is a few times this x products x 4 bytes.", ge=1)
+
+
+class Window(NamedTuple):
+    """One stretch of time: what was known at its start, and what is asked.
+
+    `learned` has the learner's scores, `content` float32 (products, D) content vectors; users int64 (u,) are those with
+    an embedding and something to find.
+    """
+
+    history: History
+    learned: Scorer
+    content: Vectors
+    questions: list[Question]
+    users: NDArray[np.int64]
+
+
+class Method(NamedTuple):
+    """A retrieval method: its name, the settings it chooses from, how it is made for a window, what it is asked."""
+
+    name: str
+    settings: list[Setting]
+    make: Callable[[Window, Setting], Scorer]
+    protocols: tuple[str, ...]
+
+
+class Learned:
+    """The learner's scores: the best cosine of a user's heads, plus the product's popularity in units of cosine."""
+
+    def __init__(self, users: Vectors, products: Vectors, popularity: Vectors) -> None:
+        """`users` (users, heads, d), `products` (products, d), `popularity` (products,), by internal id."""
+        self.users, self.products, self.popularity = users, products, popularity
+
+    def scores(self, users: NDArray[np.int64]) -> Vectors:
+        """Scores (B, products) of users (B,)."""
+        best = self.users[users, 0] @ self.products.T
+        for head in range(1, self.users.shape[1]):
+            np.maximum(best, self.users[users, head] @ self.products.T, out=best)
+        return np.asarray(best + self.popularity)
+
+
+def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
+    """Write retrieval.json (method, protocol, split, recall@20, users, positives, setting) and levels.json.
+
+    Protocols: "all" counts repeat purchases; "new" only products the user never bought, the others masked; "cold" only
+    products that no event named before, ranked among themselves. Only products known when the window starts are ranked
+    and counted, and only users with an embedding. Time: users x products for each setting; memory: the purchases, the
+    content and a chunk of scores.
+    """
+    store = GraphStore.open(inputs["graph"])
+    t1, t2 = to_micros(config.t1), to_micros(config.t2)
+    methods = _methods(config)
+    plan = {method.name: dict.fromkeys(range(len(method.settings)), method.protocols) for method in methods}
+    rows = []
+    for split, start, end in (("validation", t1, t2), ("test", t2, t2 + config.test_days * MICROS_PER_DAY)):
+        window = _window(config.event_type, store, inputs, start, end)
+        with ctx.progress.step(f"retrieval, {split}", len(methods), "methods") as step:
+            for method in methods:
+                best = _measure(method, plan[method.name], window, config.chunk)
+                plan[method.name] = _chosen(best)
+                for protocol, (place, row) in best.items():
+                    named = {"method": method.name, "protocol": protocol, "split": split}
+                    rows.append({**named, **row, "setting": method.settings[place]})
+                step.advance()
+    levels = level_quality(inputs["supergraph"], inputs["tokens"], inputs["features"])
+    out.write_json("retrieval.json", rows)
+    out.write_json("levels.json", levels)
+    return {"retrieval": rows, "levels": levels}
+
+
+def _methods(config: Config) -> list[Method]:
+    windows = [{"window": days} for days in config.windows]
+    half_lives = [{"half_life": days} for days in config.half_lives]
+    knn = [dict(zip(("source", "target", "window", "half_life"), numbers, strict=True)) for numbers in config.knn]
+    return [
+        Method("popularity", windows, lambda known, setting: Popularity(known.history, **setting), _WARM),
+        Method("own frequency", half_lives, lambda known, setting: OwnFrequency(known.history, **setting), _WARM),
+        Method("item-kNN", knn, lambda known, setting: ItemKnn(known.history, **setting), _WARM),
+        Method("content only", [{}], lambda known, setting: ContentOnly(known.history, known.content), _WARM + _COLD),
+        Method("learner", [{}], lambda known, setting: known.learned, _WARM + _COLD),
+    ]
+
+
+def _window(event_type: str, store: GraphStore, inputs: Mapping[str, ArtifactRef], start: int, end: int) -> Window:
+    embeddings = inputs["embeddings"]
+    dates = embeddings.table("embeddings.parquet", ["as_of"])["as_of"].to_numpy()
+    as_of = int(dates[dates <= start].max())
+    history = history_at(store, event_type, as_of)
+    people, products = read_as_of(embeddings, "user", as_of), read_as_of(embeddings, "product", as_of)
+    person, product = store.encode("user", people.entity_id), store.encode("product", products.entity_id)
+    learned = Learned(
+        _placed(people.vectors, person, history.num_users),
+        _placed(products.vectors[:, 0], product, history.num_products),
+        _placed(products.popularity, product, history.num_products),
+    )
+    targets = bought_between(store, event_type, start, end)
+    known = store.known_at("product") <= as_of
+    cold = known & ~products_with_events(store, as_of)
+    questions = [
+        Question("all", targets, known),
+        Question("new", targets, known, barred=history.matrix()),
+        Question("cold", targets, cold),
+    ]
+    users = np.sort(person[np.diff(targets.indptr)[person] > 0])
+    return Window(history, learned, _content(inputs["features"], store), questions, users)
+
+
+def _placed(values: NDArray[Any], rows: NDArray[np.int64], count: int) -> NDArray[Any]:
+    """`values` at their internal ids, zeros elsewhere."""
+    placed = np.zeros((count, *values.shape[1:]), values.dtype)
+    placed[rows] = values
+    return placed
+
+
+def _content(features: ArtifactRef, store: GraphStore) -> Vectors:
+    ids = features.table("entities_product.parquet", ["entity_id"])["entity_id"]
+    place = store.encode("product", ids)
+    return _placed(features.array("content_product.npy")[place >= 0], place[place >= 0], store.num_nodes["product"])
+
+
+def _measure(
+    method: Method, plan: Mapping[int, tuple[str, ...]], window: Window, chunk: int
+) -> dict[str, tuple[int, dict[str, Any]]]:
+    """For each protocol the best setting of those planned, by its place, and what it reached."""
+    best: dict[str, tuple[int, dict[str, Any]]] = {}
+    for place, protocols in plan.items():
+        questions = [question for question in window.questions if question.name in protocols]
+        found = recall_at(method.make(window, method.settings[place]), questions, window.users, chunk=chunk)
+        for question, (recall, positives) in zip(questions, found, strict=True):
+            row = _figures(question.name, recall, positives)
+            known = best.get(question.name)
+            if known is None or (row["recall@20"] or 0.0) > (known[1]["recall@20"] or 0.0):
+                best[question.name] = place, row
+    return {name: best[name] for name in method.protocols}
+
+
+def _figures(protocol: str, recall: NDArray[np.float64], positives: int) -> dict[str, Any]:
+    asked = recall[~np.isnan(recall)]
+    enough = positives >= _CLAIM if protocol == "cold" else len(asked) > 0
+    row: dict[str, Any] = {"recall@20": round(float(asked.mean()), 5) if enough else None}
+    row |= {"users": len(asked), "positives": positives}
+    return row if enough else row | {"note": f"too few: {positives} positives"}
+
+
+def _chosen(best: Mapping[str, tuple[int, dict[str, Any]]]) -> dict[int, tuple[str, ...]]:
+    """The places of the chosen settings, each with the protocols it was chosen for."""
+    chosen: dict[int, tuple[str, ...]] = {}
+    for protocol, (place, _) in best.items():
+        chosen[place] = (*chosen.get(place, ()), protocol)
+    return chosen

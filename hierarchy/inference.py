@@ -1,0 +1,108 @@
+"""The frozen learner at work: unit vectors of any entities at any times, and of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from data.artifacts import ArtifactRef
+from graph.sampler import Budget, TemporalSampler
+from graph.store import GraphStore
+from hierarchy.batches import make_samplers
+from hierarchy.content import WITH_ID, ContentTable, open_content
+from hierarchy.model import Learner
+from hierarchy.prototypes import Prototypes
+from hierarchy.seeds import from_content, sample_seeds
+from hierarchy.transformer import EncoderShape, InterestEncoder
+
+CHUNK = 512
+"""Rows encoded at once. The last chunk is padded to it: with equal shapes a row's bits do not depend on its company."""
+
+Vectors = NDArray[np.float32]
+
+
+@torch.no_grad()
+def encode_nodes(
+    encoder: InterestEncoder,
+    prototypes: Prototypes | None,
+    table: ContentTable,
+    sampler: TemporalSampler,
+    kind: str,
+    nodes: NDArray[np.int64],
+    times: NDArray[np.int64],
+    seed: int,
+) -> Vectors:
+    """Unit vectors float32 (B, Q, d) of `nodes` (B,) of one type, each as of its time [us]; Q is 1 but for users.
+
+    Memory O(CHUNK T D) beside the result.
+    """
+    latents = encoder.shape.user_heads if kind == "user" else 1
+    found = np.empty((len(nodes), latents, encoder.shape.dim), np.float32)
+    for start in range(0, len(nodes), CHUNK):
+        rows = np.minimum(np.arange(start, start + CHUNK), len(nodes) - 1)
+        seeds, _ = sample_seeds(table, sampler, kind, nodes[rows], times[rows], seed)
+        kept = min(CHUNK, len(nodes) - start)
+        found[start : start + kept] = encoder(seeds, prototypes, latents)[:kept].numpy()
+    return found
+
+
+@dataclass(frozen=True)
+class FrozenLearner:
+    """A trained learner read from its artifact. `described` is learner.json."""
+
+    model: Learner
+    prototypes: Prototypes
+    described: dict
+    ref: ArtifactRef
+
+    @classmethod
+    def open(cls, ref: ArtifactRef) -> FrozenLearner:
+        """Load weights and primitives; raises BadDataError when a file is missing or torn."""
+        described = ref.json("learner.json")
+        config = described["config"]
+        model = Learner(EncoderShape(**described["shape"]), config["temperature"])
+        sizes = tuple(level["k"] for level in config["levels"])
+        prototypes = Prototypes(sizes, config["dim"], config["hub_parents"], config["hub_children"])
+        tensors = load_file(ref.file("model.safetensors"))
+        for prefix, module in (("learner.", model), ("prototypes.", prototypes)):
+            module.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        return cls(model.requires_grad_(False).eval(), prototypes, described, ref)
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """Tokens kept per level, coarse to fine."""
+        return tuple(level["top"] for level in self.described["config"]["levels"])
+
+    @torch.no_grad()
+    def encode_content(self, content: Vectors, kind: str = "product") -> Vectors:
+        """Unit vectors (n, d) of entities known by content (n, D) alone: the path of text queries."""
+        vectors: Vectors = self.model.encoder(from_content(content, kind), self.prototypes)[:, 0].numpy()
+        return vectors
+
+
+class EntityEncoder:
+    """A frozen learner bound to a graph and its features."""
+
+    def __init__(self, learner: FrozenLearner, graph: ArtifactRef, features: ArtifactRef) -> None:
+        config = learner.described["config"]
+        self.learner, self.store = learner, GraphStore.open(graph)
+        budgets = Budget(**config["user_budget"]), Budget(**config["item_budget"])
+        self.samplers = make_samplers(self.store, *budgets, tuple(config["engagement"]))
+        known = {k: learner.ref.table(f"known_{k}.parquet")["entity_id"].combine_chunks() for k in WITH_ID}
+        self.table = open_content(features, self.store, known)
+
+    def encode(self, kind: str, nodes: NDArray[np.int64], time: int) -> Vectors:
+        """Unit vectors (B, Q, d) of internal ids of one type as of `time` [us]."""
+        times = np.full(len(nodes), time, np.int64)
+        return encode_nodes(
+            self.learner.model.encoder, self.learner.prototypes, self.table, self.samplers[kind], kind, nodes, times,
+            self.learner.described["sampling_seed"],
+        )
+
+    def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:
+        """As-of engagement degree, int64 (B,)."""
+        return self.samplers[kind].degree(kind, nodes, np.full(len(nodes), time, np.int64))

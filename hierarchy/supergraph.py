@@ -1,0 +1,198 @@
+"""Stage supergraph: the learned primitives as a published vocabulary, with words, masses and the flow between them.
+
+Everything rests on what was visible before T0 only, so later events never change a vocabulary. It also fixes how an
+entity becomes tokens: how many primitives are kept at each level, and how sharp the softmax over them is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import Field
+
+from data.artifacts import ArtifactRef, OutputDir
+from data.categories import SEPARATOR
+from data.context import Metrics, RunContext, StageConfig, UtcTime
+from data.errors import UsageError
+from data.schema import ENTITY_TYPES, MICROS_PER_DAY, PRIMITIVE_EDGES, PRIMITIVES, to_micros
+from graph.engagement import Engagement
+from graph.store import GraphStore, Relation, index_in
+from hierarchy.asof import AsOfVectors, read_as_of
+from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
+from hierarchy.flow import co_engagement, flow
+from hierarchy.levels import Level, learned, primitive_id
+from hierarchy.vocabulary import Catalogue, Describer, membership
+
+_PROBES = 1024  # entities of a type by which a temperature is set
+
+
+class Config(StageConfig):
+    """How primitives become words, tokens and links."""
+
+    t0: UtcTime = Field(description="Only what was visible before this time shapes the vocabulary.")
+    spread: float = Field(
+        default=0.5, ge=0, le=1, description="Primitives a bag spreads over, in effect: 0 is one, 1 all that are kept."
+    )
+    tau: tuple[float, ...] = Field(default=(), description="Softmax temperature by level; empty: found from `spread`.")
+    flows: tuple[str, ...] = Field(
+        default=("click", "cart", "purchase"), description="Event types whose flow between primitives is counted."
+    )
+    window_days: int = Field(default=7, ge=1, description="Days within which a user's events belong together.")
+    neighbours: int = Field(default=8, ge=1, description="Flow links kept of each primitive.")
+    terms: int = Field(default=8, ge=1, description="Telling terms kept of each primitive.")
+    products: int = Field(default=8, ge=1, description="Typical products kept of each primitive.")
+
+
+def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
+    """Write primitives.parquet, primitive_edges.parquet and levels.json (level, k, top, tau: how tokens are made).
+
+    Time: products x primitives for the bags, one pass over the events for the flow. Memory: the embeddings at T0 and
+    4 bytes x products x primitives of the finest level.
+    """
+    before = to_micros(config.t0)
+    entities = {kind: read_as_of(inputs["embeddings"], kind, before) for kind in ENTITY_TYPES}
+    levels = _levels(config, inputs["learner"], entities)
+    products = entities["product"]
+    found = [_bags(products.vectors[:, 0], level) for level in levels]
+    store = GraphStore.open(inputs["graph"])
+    catalogue = _catalogue(inputs["events"], store, products, before)
+    describer = Describer(catalogue, config.terms, config.products)
+    tables = []
+    with ctx.progress.step("describe primitives", len(levels), "levels") as step:
+        for index, level in enumerate(levels):
+            tables.append(_primitives(level, levels[index - 1] if index else None, found[index], describer))
+            step.advance()
+    described = [{"level": level.level, "k": len(level.ids), "top": level.top, "tau": level.tau} for level in levels]
+    primitives = _versioned(pa.concat_tables(tables).combine_chunks(), described)
+    edges = pa.concat_tables([_parent_edges(levels), *_flows(config, store, levels, found, products.entity_id)])
+    out.write_table("primitives.parquet", primitives)
+    out.write_table("primitive_edges.parquet", edges)
+    out.write_json("levels.json", described)
+    return _metrics(primitives, edges, described, found)
+
+
+def _bags(vectors: Vectors, level: Level) -> Bags:
+    return cut(softmax(cosines(vectors, level.vectors) / np.float32(level.tau)), level.top)
+
+
+def _levels(config: Config, learner: ArtifactRef, entities: Mapping[str, AsOfVectors]) -> list[Level]:
+    found = learned(learner)
+    if config.tau and len(config.tau) != len(found):
+        raise UsageError(f"supergraph.tau: expected one number for each of {len(found)} levels, got {config.tau}")
+    probes, groups = _probes(entities)
+    levels = []
+    for index, (vectors, top) in enumerate(found):
+        ids = pa.array([primitive_id(index + 1, row) for row in range(len(vectors))])
+        perplexity = 1 + config.spread * (min(top, len(vectors)) - 1)
+        tau = config.tau[index] if config.tau else fit_tau(cosines(probes, vectors), groups, perplexity)
+        levels.append(Level(index + 1, ids, vectors, top, tau))
+    return levels
+
+
+def _probes(entities: Mapping[str, AsOfVectors]) -> tuple[Vectors, NDArray[np.int64]]:
+    """Vectors of up to 1,024 entities of each type, spread evenly over their ids, and the type of each."""
+    parts = [found.vectors[:: max(1, len(found.vectors) // _PROBES), 0][:_PROBES] for found in entities.values()]
+    known = [part for part in parts if len(part)]
+    return np.concatenate(known), np.repeat(np.arange(len(known)), [len(part) for part in known])
+
+
+def _catalogue(events: ArtifactRef, store: GraphStore, products: AsOfVectors, before: int) -> Catalogue:
+    """What is known of the products at `before` [us]."""
+    rows = events.table("products.parquet", ["product_id", "title", "category"])
+    rows = rows.take(pa.array(index_in(products.entity_id, rows["product_id"].combine_chunks())))
+    nodes = store.encode("product", products.entity_id)
+    engagement = Engagement(store).degree("product", nodes, np.full(len(nodes), before))
+    paths = [SEPARATOR.join(path) if path else None for path in rows["category"].to_pylist()]
+    return Catalogue(products.entity_id.to_pylist(), rows["title"].to_pylist(), paths, engagement.astype(np.float64))
+
+
+def _primitives(level: Level, above: Level | None, found: Bags, describer: Describer) -> pa.Table:
+    words = describer.describe(found, len(level.ids))
+    columns = {
+        "vocab_version": [""] * len(words),
+        "level": [level.level] * len(words),
+        "primitive_id": level.ids,
+        "parent_id": pa.nulls(len(words), pa.string()) if above is None else above.ids.take(_parents(level, above)),
+        "vector": list(level.vectors),
+        "mass": _mass(found, len(words), describer.catalogue.engagement),
+        "label": [word.label for word in words],
+        "top_terms": [word.top_terms for word in words],
+        "top_products": [word.top_products for word in words],
+    }
+    return pa.table([pa.array(columns[field.name], field.type) for field in PRIMITIVES], schema=PRIMITIVES)
+
+
+def _parents(level: Level, above: Level) -> pa.Array:
+    return pa.array(cosines(level.vectors, above.vectors).argmax(axis=1))
+
+
+def _mass(found: Bags, k: int, engagement: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Share of all engagement, (k,), that falls on each primitive through the bags of the products engaged with."""
+    weight = engagement if engagement.any() else np.ones_like(engagement)
+    mass = np.asarray(membership(found, k).T @ weight)
+    return np.asarray(mass / max(mass.sum(), 1e-30), np.float32)
+
+
+def _versioned(primitives: pa.Table, levels: list[dict[str, Any]]) -> pa.Table:
+    """The table under a version: a hash of all that it says and of how tokens are made, not of how it came about."""
+    said = primitives.drop_columns(["vocab_version", "vector"]).to_pylist()
+    digest = hashlib.sha256(json.dumps([said, levels], sort_keys=True).encode())
+    digest.update(primitives["vector"].combine_chunks().flatten().to_numpy().tobytes())
+    version = pa.array([digest.hexdigest()[:16]] * len(primitives))
+    return primitives.set_column(0, PRIMITIVES.field("vocab_version"), version)
+
+
+def _parent_edges(levels: Sequence[Level]) -> pa.Table:
+    """Links from each primitive to its parent, weighted with their cosine."""
+    tables = [PRIMITIVE_EDGES.empty_table()]
+    for above, level in pairwise(levels):
+        parents = above.ids.take(_parents(level, above))
+        nearest = cosines(level.vectors, above.vectors).max(axis=1)
+        tables.append(_edge_table(level, level.ids, parents, "parent", nearest))
+    return pa.concat_tables(tables)
+
+
+def _flows(
+    config: Config, store: GraphStore, levels: Sequence[Level], found: Sequence[Bags], ids: pa.Array
+) -> list[pa.Table]:
+    """Links co_<event type>, sorted by level, source and falling weight; none for types without events."""
+    nodes, strongest = store.encode("product", ids), []
+    for part in found:
+        own = np.full(store.num_nodes["product"], -1, np.int32)
+        own[nodes] = part.primitive[:, 0]
+        strongest.append(own)
+    before, window = to_micros(config.t0), config.window_days * MICROS_PER_DAY
+    tables = []
+    for event_type in config.flows:
+        events = store.csr(Relation("user", event_type, "product"))
+        counted = co_engagement(events, strongest, [len(level.ids) for level in levels], before, window)
+        for level, together in zip(levels, counted, strict=True):
+            source, target, weight = flow(together, config.neighbours)
+            ends = level.ids.take(pa.array(source)), level.ids.take(pa.array(target))
+            tables.append(_edge_table(level, *ends, f"co_{event_type}", weight))
+    return tables
+
+
+def _edge_table(level: Level, source: pa.Array, target: pa.Array, relation: str, weight: NDArray[Any]) -> pa.Table:
+    columns = [[level.level] * len(source), source, target, [relation] * len(source), weight]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PRIMITIVE_EDGES, strict=True)]
+    return pa.table(arrays, schema=PRIMITIVE_EDGES)
+
+
+def _metrics(primitives: pa.Table, edges: pa.Table, levels: list[dict[str, Any]], found: Sequence[Bags]) -> Metrics:
+    shapes = []
+    for entry, part in zip(levels, found, strict=True):
+        share = np.bincount(part.primitive[:, 0], minlength=entry["k"]) / max(len(part.primitive), 1)
+        used = share[share > 0]
+        perplexity = float(np.exp(-(used * np.log(used)).sum()))
+        shapes.append(entry | {"active_share": round(len(used) / len(share), 4), "perplexity": round(perplexity, 2)})
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(edges["relation"]).to_pylist()}
+    return {"vocab_version": primitives["vocab_version"][0].as_py(), "levels": shapes, "edges": counts}

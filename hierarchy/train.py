@@ -1,0 +1,154 @@
+"""Stage learner: train the encoder and its interest primitives on what was visible before t0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pydantic import Field
+
+from data.artifacts import ArtifactRef, OutputDir
+from data.context import Metrics, RunContext, StageConfig, UtcTime, derive_seed, execution
+from data.errors import UsageError, nearest
+from data.schema import to_micros
+from graph.engagement import DEFAULT_ENGAGEMENT
+from graph.sampler import Budget, TemporalSampler
+from graph.store import GraphStore
+from hierarchy.alarms import require_alive
+from hierarchy.batches import BatchMaker, make_samplers
+from hierarchy.content import WITH_ID, ContentTable, open_content
+from hierarchy.edges import TrainingEdges
+from hierarchy.model import Learner
+from hierarchy.objective import Distillation, LossWeights
+from hierarchy.prototypes import Level
+from hierarchy.seeds import VIEWS
+from hierarchy.trainer import Trainer
+from hierarchy.transformer import EncoderShape
+
+FUNNEL = {"view": 0.2, "click": 0.4, "cart": 0.7, "purchase": 1.0, "conversion": 1.0, "interested": 0.7}
+
+
+class Config(StageConfig):
+    """Options of the stage."""
+
+    t0: UtcTime = Field(description="Nothing that became visible after this time is looked at.")
+    levels: tuple[Level, ...] = Field(
+        default=(Level(k=16, top=2), Level(k=64, top=4), Level(k=256, top=8)),
+        min_length=1,
+        description="Granularities, coarse to fine.",
+    )
+    dim: int = Field(default=64, gt=0, description="d, components of an interest vector.")
+    layers: int = Field(default=2, ge=0, description="Transformer layers.")
+    heads: int = Field(default=4, gt=0, description="Attention heads; divides dim.")
+    user_heads: int = Field(default=1, ge=1, description="Vectors per user.")
+    user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
+    item_budget: Budget = Field(default=Budget(8, 0, 8, 4), description="Token slots of a product or advertiser.")
+    engagement: tuple[str, ...] = Field(default=DEFAULT_ENGAGEMENT, description="Event types that make tokens and degree.")
+    funnel: dict[str, float] = Field(default=FUNNEL, description="Weight of an edge to learn from, by event type.")
+    steps: int = Field(default=600, ge=1, description="Optimizer steps.")
+    warmup_steps: int = Field(default=150, ge=0, description="Link-only steps before primitives exist.")
+    batch_size: int = Field(default=256, ge=2, description="Edges per step.")
+    negatives: int = Field(default=256, ge=0, description="Uniform product negatives per step.")
+    advertiser_negatives: int = Field(default=64, ge=0, description="Uniform advertiser negatives per step.")
+    hide_target: float = Field(default=0.0, ge=0, le=1, description="Share of rows that do not see earlier events of their pair.")
+    lr: float = Field(default=3e-3, gt=0, description="Peak learning rate of Adam; falls along a cosine.")
+    id_lr: float = Field(default=1e-2, gt=0, description="The same for id residuals.")
+    bias_lr: float = Field(default=2e-2, gt=0, description="The same for bias tables, scale and popularity.")
+    id_dropout: float = Field(default=0.2, ge=0, le=1, description="Chance that an id residual is left out in training.")
+    id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn a product or advertiser an id residual.")
+    temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
+    teacher_momentum: float = Field(default=0.98, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
+    weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
+    distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")
+    init_vectors: int = Field(default=20_000, ge=2, description="Entities per type that primitives are initialised on.")
+    hub_parents: int = Field(default=2, ge=1, description="Parents per level whose children join as hub tokens.")
+    hub_children: int = Field(default=4, ge=1, description="Children per parent that join as hub tokens.")
+    reseed_every: int = Field(default=50, ge=1, description="Steps between reseedings of dead and duplicate primitives.")
+    dead_share: float = Field(default=0.1, ge=0, lt=1, description="Part of an equal share below which a primitive is dead.")
+    log_every: int = Field(default=10, ge=1, description="Steps between lines of training.jsonl.")
+    checkpoint_every: int = execution(100, "Steps between checkpoints.", ge=1)
+
+
+def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
+    """Train, check for collapse, write model.safetensors, learner.json, training.jsonl and known_<type>.parquet.
+
+    Time: steps x batch tokens, whatever the size of the graph. Memory: content of all nodes, id residuals three times
+    (weights, teacher, optimizer), one batch. A killed run goes on from its last checkpoint with identical results.
+    """
+    torch.set_num_threads(ctx.threads)
+    _check(config)
+    store = GraphStore.open(inputs["graph"])
+    end = to_micros(config.t0)
+    samplers = make_samplers(store, config.user_budget, config.item_budget, config.engagement)
+    visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
+    known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
+    table = open_content(inputs["features"], store, known)
+    edges = TrainingEdges(store, config.funnel, end, ctx.seed)
+    batches = BatchMaker(store, table, edges, samplers, visible, ctx.seed)
+    torch.manual_seed(derive_seed(ctx.seed, "learner"))
+    student = Learner(_shape(config, table, known), config.temperature)
+    trainer = Trainer(config, student, batches, samplers, visible, end, ctx.seed)
+    trainer.train(out.work / "checkpoint.safetensors", ctx)
+    health = require_alive(trainer.prototypes, trainer.log)
+    _write(config, trainer, known, store, out)
+    last = {name: value for name, value in trainer.log[-1].items() if name != "step"}
+    return {"edges": len(edges), "ids": {kind: len(ids) for kind, ids in known.items()}, "levels": health, "last": last}
+
+
+def _check(config: Config) -> None:
+    for view in config.distillation.views:
+        if view not in VIEWS:
+            raise UsageError(f"no student view {view!r}: {nearest(view, VIEWS)}")
+    sizes = [level.k for level in config.levels]
+    if sizes != sorted(sizes) or any(level.top > level.k for level in config.levels):
+        raise UsageError(f"expected levels from coarse to fine with top <= k, got {[l.model_dump() for l in config.levels]}")
+    if config.dim % config.heads:
+        raise UsageError(f"expected dim divisible by heads, got dim {config.dim} and {config.heads} heads")
+
+
+def _with_floor(
+    store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int
+) -> pa.Array:
+    nodes = np.arange(visible)
+    degree = sampler.degree(kind, nodes, np.full(visible, end))
+    return store.entity_ids(kind).take(pa.array(nodes[degree >= floor]))
+
+
+def _shape(config: Config, table: ContentTable, known: Mapping[str, pa.Array]) -> EncoderShape:
+    return EncoderShape(
+        content_dim=table.content_dim,
+        dim=config.dim,
+        layers=config.layers,
+        heads=config.heads,
+        id_rows=sum(len(ids) for ids in known.values()),
+        user_heads=config.user_heads,
+        num_levels=len(config.levels),
+    )
+
+
+def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], store: GraphStore, out: OutputDir) -> None:
+    tensors = {f"learner.{name}": tensor for name, tensor in trainer.teacher.state_dict().items()}
+    tensors |= {f"prototypes.{name}": tensor for name, tensor in trainer.prototypes.state_dict().items()}
+    out.write_tensors("model.safetensors", tensors)
+    described: dict[str, Any] = {
+        "config": config.result_fields(),
+        "shape": vars(trainer.teacher.encoder.shape),
+        "relations": ["-".join(relation) for relation in store.relations],
+        "sampling_seed": trainer.sampling_seed,
+    }
+    out.write_json("learner.json", described)
+    for kind, ids in known.items():
+        out.write_table(f"known_{kind}.parquet", pa.table({"entity_id": ids}))
+    lines = [json_line(row) for row in trainer.log]
+    out.file("training.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One line of training.jsonl: sorted keys, six significant digits."""
+    import json
+
+    rounded = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
+    return json.dumps(rounded, sort_keys=True) + "\n"

@@ -1,0 +1,207 @@
+"""Examples rows to tensors. What rows share is stored once: the visit's history, and each product's content.
+
+Letters: B rows, V visits (user at a time), I distinct products, S token slots, C category depth, F stepped numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from data.schema import EVENT_TYPES, MICROS_PER_DAY
+from kernels.jagged import Jagged
+from ranking.hashing import mix64
+from ranking.numbers import crossed_steps
+from ranking.reader import Examples
+
+NUM_GAPS = 12
+"""Buckets of the age of a history event: powers of two of a day, from under a day up."""
+
+NUM_EVENT_TYPES = len(EVENT_TYPES)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Rows of each hashed embedding table; row 0 stands for an absent id."""
+
+    user: int
+    product: int
+    advertiser: int
+    category: int
+    surface: int = 256
+
+
+@dataclass(frozen=True)
+class JaggedBatch:
+    """One batch; integer tensors are int64 rows of embedding tables, 0 = absent."""
+
+    visit: Tensor  # (B,) row of the visit
+    candidate: Tensor  # (B,) row of the product among the distinct products
+    surface: Tensor  # (B,)
+    hour: Tensor  # (B,)
+    weekday: Tensor  # (B,)
+    numbers: Tensor  # (B, F) steps of counts, ages and their crosses
+    product_slots: Tensor  # (B, S) primitive + 1
+    product_weight: Tensor  # (B, S) float32
+    advertiser_slots: Tensor  # (B, S)
+    advertiser_weight: Tensor  # (B, S)
+    user: Tensor  # (V,)
+    user_slots: Tensor  # (V, S)
+    user_weight: Tensor  # (V, S)
+    history: Jagged  # values (total,): row of each event's product among the distinct products; V rows
+    history_type: Tensor  # (total,)
+    history_gap: Tensor  # (total,) bucket of the event's age
+    item_product: Tensor  # (I,)
+    item_advertiser: Tensor  # (I,)
+    item_category: Tensor  # (I, C)
+    item_content: Tensor  # (I, D) float32
+    label: Tensor  # (B,) float32
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Where a model's interest tokens come from: per entity type, slots int32 (g, S) and weights (g, S).
+
+    `column[type]` is the examples column that points into them.
+    """
+
+    slots: dict[str, NDArray[np.int32]]
+    weight: dict[str, NDArray[np.float32]]
+    column: dict[str, str]
+
+
+def learned_bags(examples: Examples) -> Bags:
+    """The interest tokens of the vocabulary, as of each row."""
+    kinds = ("user", "product", "advertiser")
+    return Bags(
+        slots=dict.fromkeys(kinds, examples.primitive),
+        weight=dict.fromkeys(kinds, examples.weight),
+        column={kind: f"{kind}_tokens" for kind in kinds},
+    )
+
+
+def hashed_bags(examples: Examples) -> Bags:
+    """The control: as many tokens of the same tables, drawn by hash of the entity's id, with uniform weights."""
+    kinds = ("user", "product", "advertiser")
+    slots = {kind: _hash_slots(examples, examples.hashes[kind]) for kind in kinds}
+    weight = np.zeros(sum(level.stop - level.start for level in examples.levels), np.float32)
+    for level in examples.levels:
+        weight[level.start : level.stop] = 1.0 / (level.stop - level.start)
+    return Bags(
+        slots=slots,
+        weight={kind: np.broadcast_to(weight, slots[kind].shape) for kind in kinds},
+        column={kind: kind for kind in kinds},
+    )
+
+
+def _hash_slots(examples: Examples, ids: NDArray[np.uint64]) -> NDArray[np.int32]:
+    slots = np.full((len(ids), sum(level.stop - level.start for level in examples.levels)), -1, np.int32)
+    base = 0
+    for level in examples.levels:
+        for slot in range(level.start, level.stop):
+            slots[:, slot] = base + (mix64(ids + np.uint64(slot)) % np.uint64(level.size)).astype(np.int32)
+        base += level.size
+    return slots
+
+
+class Batcher:
+    """Builds batches of one examples artifact for one kind of interest tokens; `history_len` events per visit."""
+
+    def __init__(self, examples: Examples, bags: Bags, buckets: Buckets, history_len: int) -> None:
+        self.examples, self.bags, self.history_len = examples, bags, history_len
+        hashes = examples.hashes
+        self._user = _buckets(hashes["user"], buckets.user)
+        self._product = _buckets(hashes["product"], buckets.product)
+        self._advertiser = _buckets(hashes["advertiser"], buckets.advertiser)
+        self._surface = _buckets(hashes["surface"], buckets.surface)
+        self._category = np.where(hashes["category"] == 0, 0, _buckets(hashes["category"], buckets.category))
+
+    def order(self, rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """`rows` shuffled by visit: a function of (seed, user id, time), never of positions."""
+        columns = self.examples.columns
+        user = np.asarray(columns["user"][rows])
+        visit = self.examples.hashes["user"][user] ^ mix64(columns["ts"][rows].astype(np.uint64) + np.uint64(seed))
+        return rows[np.lexsort((rows, mix64(visit)))]
+
+    def batch(self, rows: NDArray[np.int64]) -> JaggedBatch:
+        """The batch of the given rows, in their order."""
+        row = {name: np.asarray(column[rows]) for name, column in self.examples.columns.items()}
+        first, visit = _visits(row["user"], row["ts"])
+        places, lengths = _last(row["history_start"][first], row["history_end"][first], self.history_len)
+        history = {name: np.asarray(column[places]) for name, column in self.examples.history.items()}
+        items, item = np.unique(np.concatenate([row["product"], history["product"]]), return_inverse=True)
+        age = np.repeat(row["ts"][first], lengths) - history["ts"]
+        owner = np.where(items >= 0, self.examples.owner[items], -1)
+        content = np.where(items[:, None] >= 0, self.examples.content[items], 0).astype(np.float32)
+        slots, weight = {}, {}
+        for kind in ("user", "product", "advertiser"):
+            pointer = row[self.bags.column[kind]]
+            slots[kind], weight[kind] = self._slots(kind, pointer[first] if kind == "user" else pointer)
+        return JaggedBatch(
+            visit=_long(visit),
+            candidate=_long(item[: len(rows)]),
+            surface=_long(_at(self._surface, row["surface"])),
+            hour=_long(row["hour"]),
+            weekday=_long(row["weekday"]),
+            numbers=_long(crossed_steps(row)),
+            product_slots=slots["product"],
+            product_weight=weight["product"],
+            advertiser_slots=slots["advertiser"],
+            advertiser_weight=weight["advertiser"],
+            user=_long(_at(self._user, row["user"][first])),
+            user_slots=slots["user"],
+            user_weight=weight["user"],
+            history=Jagged.from_lengths(_long(item[len(rows) :]), _long(lengths), self.history_len),
+            history_type=_long(history["event_type"]),
+            history_gap=_long(_gap(age)),
+            item_product=_long(_at(self._product, items)),
+            item_advertiser=_long(_at(self._advertiser, owner)),
+            item_category=_long(np.where(items[:, None] >= 0, self._category[items], 0)),
+            item_content=torch.from_numpy(content),
+            label=torch.from_numpy(row["label"].astype(np.float32)),
+        )
+
+    def _slots(self, kind: str, pointer: NDArray) -> tuple[Tensor, Tensor]:
+        there = (pointer >= 0)[:, None]
+        slots = np.where(there, self.bags.slots[kind][pointer], -1)
+        weight = np.where(there, self.bags.weight[kind][pointer], 0).astype(np.float32)
+        return _long(slots + 1), torch.from_numpy(weight)
+
+
+def _buckets(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+    return (hashes % np.uint64(size - 1)).astype(np.int64) + 1
+
+
+def _at(buckets: NDArray[np.int64], rows: NDArray) -> NDArray[np.int64]:
+    return np.where(rows >= 0, buckets[rows], 0) if len(buckets) else np.zeros(len(rows), np.int64)
+
+
+def _long(values: NDArray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
+
+
+def _visits(user: NDArray, ts: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First row of each distinct (user, ts), and the visit of each row."""
+    order = np.lexsort((ts, user))
+    changed = np.ones(len(order), bool)
+    changed[1:] = (np.diff(user[order]) != 0) | (np.diff(ts[order]) != 0)
+    visit = np.empty(len(order), np.int64)
+    visit[order] = np.cumsum(changed) - 1
+    return order[changed], visit
+
+
+def _last(start: NDArray, end: NDArray, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of the last `limit` entries of each start:end, end to end, and how many each has."""
+    lengths = np.minimum(end - start, limit)
+    places = np.repeat(end - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
+    return places, lengths
+
+
+def _gap(age: NDArray) -> NDArray[np.int64]:
+    days = np.maximum(age, 0) / MICROS_PER_DAY
+    octave: NDArray[np.int64] = np.ceil(np.log2(days + 1e-9)).astype(np.int64)
+    return np.clip(octave + 1, 0, NUM_GAPS - 1)

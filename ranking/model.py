@@ -1,0 +1,113 @@
+"""The target-aware ranker: what is offered attends to who is looking, in two blocks, then two heads.
+
+Letters: B rows, V visits, Q query tokens, M memory tokens, h heads, d width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ranking.batch import Buckets, JaggedBatch
+from ranking.heads import Heads
+from ranking.reader import Level
+from ranking.tokenization import Tokenizer, Tokens
+
+
+class TargetAttention(nn.Module):
+    """Query tokens attend to the memory of their visit (cf. DIN, Zhou et al., KDD 2018), and to each other."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query_norm, self.memory_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.memory = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.peers = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(2 * width, width)
+
+    def forward(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """(B, Q, d) -> (B, Q, d). Memory is projected once a visit and read once a group of rows."""
+        normed = self.query_norm(query)
+        key, value = self._split(self.memory(self.memory_norm(tokens.memory)), 2)
+        group = tokens.groups
+        (asked,) = self._split(group.pack(self.query(normed)), 1)
+        bias = tokens.bias[group.visit][:, None, None]
+        seen = F.scaled_dot_product_attention(asked, key[group.visit], value[group.visit], attn_mask=bias)
+        own, peer_key, peer_value = self._split(self.peers(normed), 3)
+        peers = F.scaled_dot_product_attention(own, peer_key, peer_value)
+        both = torch.cat([group.unpack(_merge(seen)), _merge(peers)], dim=-1)
+        attended: Tensor = self.out(both)
+        return attended
+
+    def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(n, T, parts d) -> parts of (n, h, T, d / h)."""
+        heads = x.view(*x.shape[:2], parts, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        return heads.unbind(0)
+
+
+def _merge(x: Tensor) -> Tensor:
+    """(n, h, T, d / h) -> (n, T, d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+class PerTokenFFN(nn.Module):
+    """A feed-forward layer with weights of its own for each query token (RankMixer, arXiv 2507.15551)."""
+
+    def __init__(self, num_query: int, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Parameter(torch.randn(num_query, width, 2 * width) / width**0.5)
+        self.up_bias = nn.Parameter(torch.zeros(num_query, 1, 2 * width))
+        self.down = nn.Parameter(torch.randn(num_query, 2 * width, width) / (2 * width) ** 0.5)
+        self.down_bias = nn.Parameter(torch.zeros(num_query, 1, width))
+
+    def forward(self, query: Tensor) -> Tensor:
+        """(B, Q, d) -> (B, Q, d)."""
+        by_token = self.norm(query).transpose(0, 1)
+        hidden = F.gelu(torch.baddbmm(self.up_bias, by_token, self.up))
+        return torch.baddbmm(self.down_bias, hidden, self.down).transpose(0, 1)
+
+
+class Block(nn.Module):
+    """Target-aware attention, then the per-token layer, each added to its input."""
+
+    def __init__(self, num_query: int, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.attention = TargetAttention(width, num_heads)
+        self.ffn = PerTokenFFN(num_query, width)
+
+    def forward(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """(B, Q, d) -> (B, Q, d)."""
+        query = query + self.attention(query, tokens)
+        attended: Tensor = query + self.ffn(query)
+        return attended
+
+
+class Ranker(nn.Module):
+    """Logits of `immediate` (bought on the visit) and `deep` (bought again, given bought), each (B,)."""
+
+    def __init__(
+        self,
+        buckets: Buckets,
+        levels: tuple[Level, ...],
+        content_dim: int,
+        width: int = 32,
+        num_blocks: int = 2,
+        num_heads: int = 2,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.tokenizer = Tokenizer(width, buckets, levels, content_dim)
+        num_query = self.tokenizer.num_query
+        self.blocks = nn.ModuleList(Block(num_query, width, num_heads) for _ in range(num_blocks))
+        self.heads = Heads(num_query * width, 2 * width, dropout)
+
+    def forward(self, batch: JaggedBatch) -> tuple[Tensor, Tensor]:
+        """(immediate, deep) logits on the sampled rows' scale."""
+        tokens = self.tokenizer(batch)
+        query = tokens.query
+        for block in self.blocks:
+            query = block(query, tokens)
+        immediate, deep = self.heads(query.flatten(1))
+        return immediate, deep

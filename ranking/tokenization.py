@@ -1,0 +1,157 @@
+"""Dense tokenization: a batch becomes query tokens (what is offered) and memory tokens (who is looking).
+
+Letters: B rows, V visits, I products, L levels, S slots, H history length, d width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
+from ranking.numbers import table_size
+from ranking.reader import Level
+
+GROUP = 4
+"""Rows of one visit that read its memory together."""
+
+
+_OVERLAP_SCALE = 1.0
+"""Overlaps of fine levels are small: their logarithm from a thousandth up is what a linear layer can use."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows of the same visit side by side, GROUP at a time: `visit` (G,) of each group, `place` (B,) of each row."""
+
+    visit: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, visit: Tensor) -> Groups:
+        """Group the rows of `visit` (B,)."""
+        order = torch.argsort(visit, stable=True)
+        rows = torch.bincount(visit)
+        groups = (rows + GROUP - 1) // GROUP
+        first_row, first_group = rows.cumsum(0) - rows, groups.cumsum(0) - groups
+        place = torch.empty_like(visit)
+        at = visit[order]
+        place[order] = GROUP * first_group[at] + torch.arange(len(visit)) - first_row[at]
+        return cls(torch.repeat_interleave(torch.arange(len(rows)), groups), place)
+
+    def pack(self, rows: Tensor) -> Tensor:
+        """(B, Q, d) -> (G, GROUP Q, d), zeros where a group is not full."""
+        packed = rows.new_zeros(len(self.visit) * GROUP, *rows.shape[1:])
+        return packed.index_copy(0, self.place, rows).view(len(self.visit), -1, rows.shape[-1])
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """The inverse of `pack`: (G, GROUP Q, d) -> (B, Q, d)."""
+        return packed.view(len(self.visit) * GROUP, -1, packed.shape[-1])[self.place]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """`query` (B, Q, d); `memory` (V, M, d) with attention `bias` (V, M), -inf at padding; `groups` tie them."""
+
+    query: Tensor
+    memory: Tensor
+    bias: Tensor
+    groups: Groups
+
+
+def overlap(slots: Tensor, weight: Tensor, other: Tensor, other_weight: Tensor, levels: tuple[Level, ...]) -> Tensor:
+    """(B, L): per level, the sum over primitives of w * w' of two bags (B, S); absent slots (0) match nothing."""
+    found = []
+    for level in levels:
+        mine, theirs = slots[:, level.start : level.stop], other[:, level.start : level.stop]
+        same = (mine[:, :, None] == theirs[:, None, :]) & (mine > 0)[:, :, None]
+        product = weight[:, level.start : level.stop, None] * other_weight[:, None, level.start : level.stop]
+        found.append((product * same).sum(dim=(1, 2)))
+    return torch.stack(found, dim=1) if found else slots.new_zeros((len(slots), 0), dtype=torch.float32)
+
+
+class Tokenizer(nn.Module):
+    """Embeds a batch. One primitive table serves user, product and advertiser, so that equal interests match."""
+
+    def __init__(self, width: int, buckets: Buckets, levels: tuple[Level, ...], content_dim: int) -> None:
+        super().__init__()
+        self.levels = levels
+        self.num_query = 2 + 2 * len(levels)
+        self.product = table(buckets.product, width)
+        self.advertiser = table(buckets.advertiser, width)
+        self.category = table(buckets.category, width)
+        self.user = table(buckets.user, width)
+        self.surface = table(buckets.surface, width)
+        self.primitive = table(1 + sum(level.size for level in levels), width)
+        self.hour = table(24, width)
+        self.weekday = table(7, width)
+        self.event_type = table(NUM_EVENT_TYPES, width)
+        self.gap = table(NUM_GAPS, width)
+        self.content = nn.Linear(content_dim, width)
+        self.numbers = table(table_size(), width)
+        self.overlap = nn.Linear(2 * len(levels), width)
+        self.level = nn.Parameter(0.02 * torch.randn(max(1, len(levels)), width))
+        self.role = nn.Parameter(0.02 * torch.randn(self.num_query, width))
+        self.item_norm = nn.LayerNorm(width)
+
+    def forward(self, batch: JaggedBatch) -> Tokens:
+        """Tokens of a batch; every memory row holds at least its user's id token."""
+        items = self._items(batch)
+        memory, bias = self._memory(batch, items)
+        return Tokens(self._query(batch, items), memory, bias, Groups.of(batch.visit))
+
+    def _items(self, batch: JaggedBatch) -> Tensor:
+        """(I, d): id, advertiser, category path and content of each distinct product."""
+        path = (batch.item_category > 0).unsqueeze(-1)
+        category = (self.category(batch.item_category) * path).sum(1)
+        ids = self.product(batch.item_product) + self.advertiser(batch.item_advertiser)
+        items: Tensor = self.item_norm(ids + category + self.content(batch.item_content))
+        return items
+
+    def _query(self, batch: JaggedBatch, items: Tensor) -> Tensor:
+        """(B, Q, d): the candidate, its interests and its advertiser's by level, the context."""
+        product = self._bags(batch.product_slots, batch.product_weight)
+        advertiser = self._bags(batch.advertiser_slots, batch.advertiser_weight)
+        tokens = [items[batch.candidate].unsqueeze(1), product, advertiser, self._context(batch).unsqueeze(1)]
+        return torch.cat(tokens, dim=1) + self.role
+
+    def _bags(self, slots: Tensor, weight: Tensor) -> Tensor:
+        """(B, L, d): weighted mean of the primitives of each level."""
+        weighted = self.primitive(slots) * (weight * (slots > 0)).unsqueeze(-1)
+        means = [weighted[:, level.start : level.stop].sum(1) for level in self.levels]
+        return torch.stack(means, 1) if means else weighted.new_zeros(len(slots), 0, weighted.shape[-1])
+
+    def _context(self, batch: JaggedBatch) -> Tensor:
+        slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
+        shared = [
+            overlap(slots, weight, batch.product_slots, batch.product_weight, self.levels),
+            overlap(slots, weight, batch.advertiser_slots, batch.advertiser_weight, self.levels),
+        ]
+        moment = self.surface(batch.surface) + self.hour(batch.hour) + self.weekday(batch.weekday)
+        context: Tensor = moment + self.numbers(batch.numbers).sum(1) + self.overlap(torch.log1p(_OVERLAP_SCALE * torch.cat(shared, dim=1)))
+        return context
+
+    def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:
+        """(V, M, d) and (V, M): history, the user's id, the user's primitives (log weight as attention bias)."""
+        history = batch.history
+        events = items[history.values] + self.event_type(batch.history_type) + self.gap(batch.history_gap)
+        past = history.with_values(events).to_padded()
+        interests = self.primitive(batch.user_slots) + self._slot_levels()
+        memory = torch.cat([past, self.user(batch.user).unsqueeze(1), interests], dim=1)
+        seen = torch.zeros(history.mask().shape).masked_fill(~history.mask(), -torch.inf)
+        weight = torch.log(batch.user_weight.clamp_min(1e-6)).masked_fill(batch.user_slots == 0, -torch.inf)
+        return memory, torch.cat([seen, torch.zeros(len(memory), 1), weight], dim=1)
+
+    def _slot_levels(self) -> Tensor:
+        """(S, d): the level embedding of each slot."""
+        rows = [number for number, level in enumerate(self.levels) for _ in range(level.start, level.stop)]
+        return self.level[torch.tensor(rows, dtype=torch.int64)]
+
+
+def table(rows: int, width: int) -> nn.Embedding:
+    """An embedding table of small random rows; rows that no example touches then say little."""
+    embedding = nn.Embedding(rows, width)
+    nn.init.normal_(embedding.weight, std=0.05)
+    return embedding

@@ -1,0 +1,212 @@
+"""Evaluation: recall as defined, settings chosen before the test, no look ahead, and level figures that are right."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+from data import synthetic
+from data.artifacts import Store
+from data.schema import to_micros
+from hierarchy import evaluate, supergraph, tokens
+from hierarchy.level_quality import duplicate_share, nmi
+from hierarchy.recall import Question, recall_at
+from tests.hierarchy.planted import T0, T1, T2, Shop
+
+INPUTS = ("events", "graph", "features", "learner", "embeddings", "supergraph", "tokens")
+CONFIG = evaluate.Config(t1=T1, t2=T2)
+
+
+def evaluated(store, world, **options):
+    shop = Shop(store, world, **options)
+    shop.run("supergraph", supergraph, supergraph.Config(t0=T0), INPUTS[:5])
+    shop.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
+    shop.run("evaluation", evaluate, CONFIG, INPUTS)
+    return shop
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    return evaluated(Store(tmp_path_factory.mktemp("evaluate")), synthetic.world(), heads=2)
+
+
+class Fixed:
+    """A scorer that holds its scores."""
+
+    def __init__(self, scores):
+        self.all = np.array(scores, np.float32)
+
+    def scores(self, users):
+        return self.all[users].copy()
+
+
+def matrix(rows):
+    return sparse.csr_array(np.array(rows, bool))
+
+
+def test_recall_counts_hits_among_the_best_k_over_what_could_be_hit():
+    scores = Fixed([[9, 8, 7, 6, 5], [9, 8, 7, 6, 5], [1, 2, 3, 4, 5]])
+    targets = matrix([[1, 0, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
+    question = Question("all", targets, np.ones(5, bool))
+    ((recall, positives),) = recall_at(scores, [question], np.arange(3), k=2, chunk=2)
+    assert recall[:2].tolist() == [0.5, 1.0]
+    assert np.isnan(recall[2])
+    assert positives == 6
+
+
+def test_what_is_barred_or_not_allowed_is_neither_ranked_nor_counted():
+    scores = Fixed([[9, 8, 7, 6, 5]])
+    targets, seen = matrix([[1, 0, 1, 1, 1]]), matrix([[1, 0, 0, 0, 0]])
+    allowed = np.array([True, True, True, True, False])
+    questions = [Question("new", targets, allowed, barred=seen), Question("all", targets, allowed)]
+    (new, wanted), (every, all_wanted) = recall_at(scores, questions, np.array([0]), k=2)
+    assert (new.tolist(), wanted) == ([0.5], 2), "ranked 1, 2: of 2, 3 one is found"
+    assert (every.tolist(), all_wanted) == ([0.5], 3)
+
+
+def test_recall_equals_brute_force_whatever_the_chunk():
+    rng = np.random.default_rng(0)
+    scores, targets = rng.normal(size=(23, 41)), rng.random((23, 41)) < 0.1
+    question = Question("all", matrix(targets), np.ones(41, bool))
+    want = []
+    for user in range(23):
+        best = np.argsort(-scores[user])[:20]
+        want.append(targets[user][best].sum() / min(20, targets[user].sum()) if targets[user].any() else np.nan)
+    for chunk in (1, 5, 128):
+        ((found, _),) = recall_at(Fixed(scores), [question], np.arange(23), chunk=chunk)
+        np.testing.assert_allclose(found, want)
+
+
+def rows_of(shop):
+    return {(r["method"], r["protocol"], r["split"]): r for r in shop.refs["evaluation"].json("retrieval.json")}
+
+
+def test_every_method_is_asked_every_question_it_can_answer(shop):
+    rows = rows_of(shop)
+    methods = {"popularity", "own frequency", "item-kNN", "content only", "learner"}
+    warm = {(method, protocol, split) for method in methods for protocol in ("all", "new") for split in ("validation", "test")}
+    cold = {(method, "cold", split) for method in ("content only", "learner") for split in ("validation", "test")}
+    assert rows.keys() == warm | cold
+    for key in warm:
+        assert 0 < rows[key]["recall@20"] < 1
+        assert rows[key]["users"] > 30
+    for key in cold:
+        assert rows[key]["recall@20"] is None, "a handful of cold purchases carries no claim"
+        assert rows[key]["note"].startswith("too few: ")
+
+
+def test_methods_that_know_the_planted_interests_find_more_than_popularity(shop):
+    rows = rows_of(shop)
+    for split in ("validation", "test"):
+        floor = rows["popularity", "all", split]["recall@20"]
+        for method in ("own frequency", "item-kNN", "content only", "learner"):
+            assert rows[method, "all", split]["recall@20"] > 1.2 * floor
+
+
+def test_test_figures_come_from_the_settings_that_were_best_in_validation(shop, monkeypatch):
+    chosen = {key: row["setting"] for key, row in rows_of(shop).items()}
+    for (method, protocol, split), setting in chosen.items():
+        assert setting == chosen[method, protocol, "validation"], split
+    alone = {}
+    for days in (None, 28.0):
+        config = evaluate.Config(t1=T1, t2=T2, windows=(days,))
+        shop.run(f"evaluation-{days}", evaluate, config, INPUTS)
+        made = shop.refs[f"evaluation-{days}"].json("retrieval.json")
+        alone[days] = {r["split"]: r["recall@20"] for r in made if r["method"] == "popularity" and r["protocol"] == "all"}
+    best = max(alone, key=lambda days: alone[days]["validation"])
+    row = rows_of(shop)["popularity", "all", "test"]
+    assert row["setting"] == {"window": best}
+    assert row["recall@20"] == alone[best]["test"]
+
+
+def test_events_after_a_window_change_nothing_in_it(shop, world, tmp_path):
+    past = evaluated(Store(tmp_path), world, until=T2, heads=2)
+    whole = rows_of(shop)
+    for key, row in rows_of(past).items():
+        if key[2] == "validation":
+            assert row == whole[key]
+        else:
+            assert (row["recall@20"], row["users"], row["positives"]) == (None, 0, 0)
+
+
+def test_a_learner_that_sees_the_future_would_show(shop, monkeypatch):
+    """The canary: scores made of the targets themselves find everything, so the harness can see a leak."""
+    real = evaluate._window
+
+    def leaking(event_type, store, inputs, start, end):
+        window = real(event_type, store, inputs, start, end)
+        return window._replace(learned=Fixed(window.questions[0].targets.toarray()))
+
+    monkeypatch.setattr(evaluate, "_window", leaking)
+    shop.run("evaluation-leak", evaluate, CONFIG, INPUTS)
+    rows = {(r["method"], r["protocol"], r["split"]): r for r in shop.refs["evaluation-leak"].json("retrieval.json")}
+    assert rows["learner", "all", "validation"]["recall@20"] == 1.0
+    assert rows_of(shop)["learner", "all", "validation"]["recall@20"] < 0.9
+
+
+def test_history_and_embeddings_are_those_of_the_last_date_before_the_window(shop):
+    window = evaluate._window("purchase", shop.nodes, shop.refs, to_micros(T1), to_micros(T2))
+    assert window.history.age.min() >= 0
+    dates = shop.refs["embeddings"].table("embeddings.parquet")["as_of"].to_numpy()
+    as_of = dates[dates <= to_micros(T1)].max()
+    assert as_of < to_micros(T1), "the grid and the cut differ in this shop"
+    rows = shop.refs["embeddings"].table("embeddings.parquet").to_pylist()
+    vectors = {r["entity_id"]: r["vector"] for r in rows if r["as_of"] == as_of and r["head"] == 0 and r["entity_type"] == "user"}
+    user = shop.nodes.encode("user", ["u010"])[0]
+    np.testing.assert_array_equal(window.learned.users[user, 0], np.array(vectors["u010"], np.float32))
+    seen = window.history.matrix()[user].toarray().ravel() > 0
+    new = next(question for question in window.questions if question.name == "new")
+    assert not (new.wanted(np.array([user]))[0] & seen).any()
+
+
+def test_the_best_head_scores_and_popularity_is_added():
+    users = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
+    products = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], np.float32)
+    learned = evaluate.Learned(users, products, np.array([0.0, 0.5, 0.0], np.float32))
+    assert learned.scores(np.array([0])).tolist() == [[1.0, 1.5, 0.0]]
+
+
+def test_planted_levels_agree_with_the_category_tree(shop):
+    coarse, fine = shop.refs["evaluation"].json("levels.json")
+    assert coarse == {
+        "level": 1, "k": 4, "active_share": 1.0, "perplexity": 4.0, "nmi_category": 1.0, "category_depth": 1, "duplicates": 0.0,
+    }  # fmt: skip
+    assert (fine["k"], fine["category_depth"], fine["nmi_category"], fine["perplexity"]) == (16, 3, 1.0, 16.0)
+
+
+def test_nmi_is_that_of_scikit_learn():
+    from sklearn.metrics import normalized_mutual_info_score
+
+    rng = np.random.default_rng(0)
+    one = rng.integers(0, 7, 300)
+    two = np.where(rng.random(300) < 0.6, one, rng.integers(0, 5, 300))
+    assert nmi(one, two) == pytest.approx(normalized_mutual_info_score(one, two))
+    assert nmi(one, np.zeros(300, int)) == 0
+    assert nmi(one[:0], two[:0]) == 0
+
+
+def test_duplicates_are_primitives_with_a_near_twin():
+    vectors = np.eye(4, dtype=np.float32)
+    vectors[1] = vectors[0] + 0.1 * vectors[1]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert duplicate_share(vectors) == 0.5
+
+
+def test_a_product_counts_by_its_newest_bag(shop, tmp_path):
+    from data.schema import TOKENS
+    from hierarchy.level_quality import _strongest
+    from hierarchy.levels import published
+    from tests.fixtures.artifacts import make_ref
+
+    level = published(shop.refs["supergraph"])[0]
+    rows = [
+        dict(entity_id=e, entity_type=t, level=1, primitive_id=p, weight=1.0, residual=0.0, rank=r, vocab_version="", model_version="", as_of=a)
+        for e, t, p, r, a in [
+            ("p1", "product", "L1-0000", 0, 1), ("p1", "product", "L1-0002", 0, 2), ("p1", "product", "L1-0001", 1, 2),
+            ("p2", "product", "L1-0003", 0, 1), ("p2", "user", "L1-0001", 0, 1),
+        ]
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=TOKENS)
+    ref = make_ref(Store(tmp_path), "tokens", lambda out: out.write_table("tokens.parquet", table))
+    ids, primitive = _strongest(ref, level)
+    assert (ids.to_pylist(), primitive.tolist()) == (["p1", "p2"], [2, 3])
