@@ -12,7 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+import data.ingest
 import encoders.encode
+import flows.report
 import graph.build
 import hierarchy.embed
 import hierarchy.evaluate
@@ -23,10 +27,6 @@ import hierarchy.train
 import ranking.examples
 import ranking.histories
 import ranking.train
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-import data.ingest
-import flows.report
 from data.context import StageConfig, UtcTime, execution
 from data.errors import UsageError, nearest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.box import SIMPLE
 from rich.table import Table
 
 from data import lease, snapshot
@@ -17,6 +17,7 @@ from data.artifacts import Store
 from data.errors import BadDataError, UsageError, nearest
 from data.schema import ENTITY_TYPES, from_micros, to_micros
 from data.snapshot import Snapshot
+from flows.summary import wide_console
 
 QUERY_KINDS = (*ENTITY_TYPES, "primitive", "text", "vector")
 
@@ -74,11 +75,11 @@ def render_manifest(found: dict[str, Any]) -> None:
     print(f"{found['stage']} {found['key']}   {found['duration_s']} s   {found['peak_rss_mb']} MB peak")
     print(f"inputs   {found['inputs'] or 'raw files'}\nseed     {found['seed']}")
     print(f"config   {json.dumps(found['config'], default=str)}")
-    table = Table("file", "rows", "bytes", "sha256")
+    table = Table("file", "rows", "bytes", "sha256", box=SIMPLE)
     for name, listed in found["files"].items():
         rows = "" if listed["rows"] is None else f"{listed['rows']:,}"
         table.add_row(name, rows, f"{listed['bytes']:,}", listed["sha256"][:12])
-    Console().print(table)
+    wide_console().print(table)
     print(json.dumps(found["metrics"], indent=1, ensure_ascii=False))
 
 
@@ -134,12 +135,12 @@ def _parse_vector(text: str) -> np.ndarray:
 
 def render_hits(hits: list[dict[str, Any]]) -> None:
     """Print hits as a table, best first."""
-    table = Table("score", "type", "id", "title", "category")
+    table = Table("score", "type", "id", "title", "category", box=SIMPLE)
     for hit in hits:
         table.add_row(
             f"{hit['score']:.3f}", hit["entity_type"], hit["entity_id"], hit["title"] or "", hit["category"] or ""
         )
-    Console().print(table)
+    wide_console().print(table)
 
 
 def tokens(
@@ -181,10 +182,10 @@ def _parse_date(text: str) -> int:
 def render_tokens(found: dict[str, Any]) -> None:
     """Print a bag of meaning, coarse level first."""
     print(f"{found['entity_type']} {found['entity_id']} as of {found['as_of']} (vocabulary {found['vocab_version']})")
-    table = Table("level", "weight", "interest", "primitive")
+    table = Table("level", "weight", "interest", "primitive", box=SIMPLE)
     for row in found["tokens"]:
         table.add_row(str(row["level"]), f"{row['weight']:.2f}", row["label"], row["primitive_id"])
-    Console().print(table)
+    wide_console().print(table)
 
 
 def report(store: Store, snapshot_id: str | None, out: Path | None) -> dict[str, Any]:

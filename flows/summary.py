@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -27,23 +28,30 @@ def of_snapshot(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         "stages": stages,
         "retrieval": refs["evaluation"].json("retrieval.json"),
         "levels": refs["evaluation"].json("levels.json"),
-        "ranker": refs["ranker"].json("evaluation.json"),
+        "ranker": {name: refs["ranker"].metrics[name] for name in ("comparison", "seconds")},
         "report": str(refs["report"].file("report.html").resolve()),
     }
 
 
 def render(found: dict[str, Any]) -> None:
     """Print the summary for a person."""
-    console = Console()
+    console = wide_console()
     console.print(_stages(found["stages"]))
     console.print(_retrieval(found["retrieval"]))
     console.print(_levels(found["levels"]))
     console.print(_ranker(found["ranker"]))
+    print(verdict(found["ranker"]) + "\n")
     print(f"snapshot {found['snapshot']} as of {found['as_of']}\nreport   {found['report']}")
 
 
+def wide_console() -> Console:
+    """A console that does not fold tables to 80 columns when its output is piped."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
 def _stages(stages: list[dict[str, Any]]) -> Table:
-    table = Table(title="Artifacts", title_justify="left")
+    table = Table(title="Artifacts", title_justify="left", box=SIMPLE)
     for name in ("stage", "key"):
         table.add_column(name)
     for name in ("rows", "seconds", "peak MB"):
@@ -62,7 +70,7 @@ def _largest(rows: dict[str, int], count: int = 4) -> list[tuple[str, int]]:
 
 
 def _numeric(title: str, names: list[str], numbers: list[str]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE)
     for name in names:
         table.add_column(name)
     for name in numbers:
@@ -94,22 +102,29 @@ def _levels(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _ranker(rows: list[dict[str, Any]]) -> Table:
+def _ranker(metrics: dict[str, Any]) -> Table:
     """Mean and spread over seeds on the test window, one line an arm."""
     table = _numeric(
-        "Ranker on the later window", ["model", "arm"], ["seeds", "NE", "± sd", "AUC", "calibration", "fit s"]
+        "Ranker on the later window", ["model", "arm"], ["fits", "NE", "± sd", "AUC", "calibration", "fit s"]
     )
-    test = [row for row in rows if row["split"] == "test"]
-    for model, arm in dict.fromkeys((row["model"], row["arm"]) for row in test):
-        group = [row for row in test if (row["model"], row["arm"]) == (model, arm)]
-        means = {name: fmean(row[name] for row in group) for name in ("ne", "auc", "calibration", "seconds")}
-        spread = f"{stdev(row['ne'] for row in group):.4f}" if len(group) > 1 else ""
-        cells = (
-            f"{means['ne']:.4f}",
-            spread,
-            f"{means['auc']:.4f}",
-            f"{means['calibration']:.3f}",
-            f"{means['seconds']:.1f}",
-        )
-        table.add_row(model, arm, str(len(group)), *cells)
+    for row in metrics["comparison"]["summary"]:
+        name = f"{row['model']}-{row['arm']}-"
+        seconds = fmean(spent for fit, spent in metrics["seconds"].items() if fit.startswith(name))
+        means = (row[measure]["mean"] for measure in ("auc", "calibration"))
+        cells = (_number(row["ne"]["mean"], 4), _number(row["ne"]["sd"], 4), *(_number(mean, 3) for mean in means))
+        table.add_row(row["model"], row["arm"], str(row["fits"]), *cells, f"{seconds:.1f}")
     return table
+
+
+def verdict(metrics: dict[str, Any]) -> str:
+    """What the paired seeds say of tokens, in one sentence."""
+    paired = metrics["comparison"].get("tokens_vs_no_tokens")
+    if not paired:
+        return "tokens were not compared: the ranker ran one arm only"
+    low, high = paired["difference_interval_95"]
+    interval = f"paired difference, 95 % interval {low:+.4f} to {high:+.4f}"
+    change = f"{paired['relative']['mean']:+.2%} normalized entropy ({interval})"
+    if high < 0:
+        return f"interest tokens lower the ranker's loss on future traffic: {change}"
+    effect = "raise" if low > 0 else "do not clearly change"
+    return f"interest tokens {effect} the ranker's loss on future traffic: {change}"

@@ -60,7 +60,10 @@ class TokenSet:
 
 
 class TemporalSampler:
-    """Samples token sets; cost O(B T log(longest row)), memory O(B T), whatever the size of the graph."""
+    """Samples token sets; time O(B T log(longest row)), memory O(B T), beside the mapped graph.
+
+    The first sample also rolls events up to advertisers: once O(E log E) time and 28 bytes an event kept.
+    """
 
     def __init__(
         self, store: GraphStore, budget: Budget | None = None, engagement: Sequence[str] = DEFAULT_ENGAGEMENT

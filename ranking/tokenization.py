@@ -18,10 +18,6 @@ GROUP = 4
 """Rows of one visit that read its memory together."""
 
 
-_OVERLAP_SCALE = 1.0
-"""Overlaps of fine levels are small: their logarithm from a thousandth up is what a linear layer can use."""
-
-
 @dataclass(frozen=True)
 class Groups:
     """Rows of the same visit side by side, GROUP at a time: `visit` (G,) of each group, `place` (B,) of each row."""
@@ -130,7 +126,7 @@ class Tokenizer(nn.Module):
             overlap(slots, weight, batch.advertiser_slots, batch.advertiser_weight, self.levels),
         ]
         moment = self.surface(batch.surface) + self.hour(batch.hour) + self.weekday(batch.weekday)
-        context: Tensor = moment + self.numbers(batch.numbers).sum(1) + self.overlap(torch.log1p(_OVERLAP_SCALE * torch.cat(shared, dim=1)))
+        context: Tensor = moment + self.numbers(batch.numbers).sum(1) + self.overlap(torch.cat(shared, dim=1))
         return context
 
     def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:

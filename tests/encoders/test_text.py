@@ -54,6 +54,19 @@ def test_other_texts_and_their_order_do_not_change_a_single_bit(tiny):
         np.testing.assert_array_equal(vector, found[text], err_msg=text)
 
 
+def test_every_planned_batch_is_filled_up_to_its_shape(tiny, monkeypatch):
+    shapes, network = [], tiny._network
+
+    def watched(input_ids, attention_mask):
+        shapes.append(tuple(input_ids.shape))
+        return network(input_ids=input_ids, attention_mask=attention_mask)
+
+    monkeypatch.setattr(tiny, "_network", watched)
+    planned(tiny, TEXTS)
+    assert shapes == [(batch.rows, batch.tokens) for batch in tiny.plan(TEXTS, 40)]
+    assert any(len(batch.index) < batch.rows for batch in tiny.plan(TEXTS, 40))
+
+
 def test_long_texts_are_cut(tiny_model):
     short = TextEncoder(tiny_model, max_tokens=6)
     np.testing.assert_array_equal(short.encode(["abcd"]), short.encode(["abcdefgh"]))

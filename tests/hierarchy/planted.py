@@ -37,7 +37,9 @@ class Shop:
     `until` drops the events from then on; `heads` is how many vectors a user has.
     """
 
-    def __init__(self, store: Store, world: dict[str, pa.Table], key: str = "shop", until: datetime | None = None, heads: int = 1):
+    def __init__(
+        self, store: Store, world: dict[str, pa.Table], key: str = "shop", until: datetime | None = None, heads: int = 1
+    ):
         self.store, self.key, self.heads = store, key, heads
         self.world = dict(world)
         if until is not None:
@@ -79,15 +81,27 @@ class Shop:
         """An untrained encoder, which leaves content as it is, with the planted directions as primitives."""
         sizes = tuple(level["k"] for level in LEVELS)
         config = {"levels": LEVELS, "temperature": 0.1, "dim": DIM, "hub_parents": 1, "hub_children": 4}
-        shape = dict(content_dim=DIM, dim=DIM, layers=1, heads=2, id_rows=0, user_heads=1, num_levels=len(LEVELS))
+        shape = {
+            "content_dim": DIM,
+            "dim": DIM,
+            "layers": 1,
+            "heads": 2,
+            "id_rows": 0,
+            "user_heads": 1,
+            "num_levels": 2,
+        }
         torch.manual_seed(0)
         learner, prototypes = Learner(EncoderShape(**shape), 0.1), Prototypes(sizes, DIM, 1, 4)
         for level, names in enumerate((DEPARTMENTS, [leaf for _, leaf in TYPES])):
-            prototypes.get_buffer(f"vectors_{level}").copy_(torch.from_numpy(np.array([self.direction[n] for n in names])))
+            prototypes.get_buffer(f"vectors_{level}").copy_(
+                torch.from_numpy(np.array([self.direction[n] for n in names]))
+            )
         prototypes.ready.fill_(True)
         prototypes.refresh()
         tensors = {f"learner.{name}": value for name, value in learner.state_dict().items()}
-        out.write_tensors("model.safetensors", tensors | {f"prototypes.{n}": v for n, v in prototypes.state_dict().items()})
+        out.write_tensors(
+            "model.safetensors", tensors | {f"prototypes.{n}": v for n, v in prototypes.state_dict().items()}
+        )
         out.write_json("learner.json", {"config": config, "shape": shape})
 
     def _embeddings(self, out: OutputDir) -> dict[str, Any]:
@@ -104,7 +118,9 @@ class Shop:
         rows, vectors = self._products()
         if kind == "user":
             return self._table(kind, *self._users(vectors, as_of), as_of)
-        products = [r for r, row in enumerate(rows) if row["known_at"] <= as_of and (before is None or row["known_at"] > before)]
+        products = [
+            r for r, row in enumerate(rows) if row["known_at"] <= as_of and (before is None or row["known_at"] > before)
+        ]
         if kind == "product":
             return self._table(kind, [rows[r]["product_id"] for r in products], vectors[products][:, None], as_of)
         owners = sorted({row["advertiser_id"] for row in rows}) if before is None else []
@@ -139,7 +155,9 @@ class Shop:
             [as_of] * (count * heads),
         ]
         schema = embeddings_schema(DIM)
-        return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+        )
 
 
 def _directions() -> dict[str, np.ndarray]:

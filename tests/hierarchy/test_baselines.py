@@ -10,7 +10,7 @@ from hierarchy.baselines.own_frequency import OwnFrequency
 from hierarchy.baselines.popularity import Popularity
 from hierarchy.kmeans import unit
 from hierarchy.purchases import History, bought_between, history_at, products_with_events
-from tests.hierarchy.planted import T0, Shop
+from tests.hierarchy.planted import Shop
 
 
 def history(*events, users=4, products=6):
@@ -21,7 +21,9 @@ def history(*events, users=4, products=6):
 
 def random_history(seed=0, count=120, users=7, products=11):
     rng = np.random.default_rng(seed)
-    events = zip(rng.integers(0, users, count), rng.integers(0, products, count), rng.uniform(0, 90, count), strict=True)
+    events = zip(
+        rng.integers(0, users, count), rng.integers(0, products, count), rng.uniform(0, 90, count), strict=True
+    )
     return history(*events, users=users, products=products)
 
 
@@ -55,7 +57,9 @@ def test_item_knn_is_its_formula_without_ever_forming_the_matrix(source, target,
     np.add.at(profile, (known.user, known.product), decay)
     want = (profile / times**source) @ (together / times**target)
     users = np.array([6, 0, 3])
-    np.testing.assert_allclose(ItemKnn(known, source, target, 7.0, half_life).scores(users), want[users], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        ItemKnn(known, source, target, 7.0, half_life).scores(users), want[users], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_item_knn_falls_back_on_popularity_for_a_user_without_history():
@@ -76,7 +80,12 @@ def test_content_only_is_the_cosine_with_the_mean_of_the_history():
 
 def test_nothing_breaks_without_any_history():
     none, users = history(), np.array([0, 1])
-    for method in (Popularity(none), OwnFrequency(none), ItemKnn(none, 0.5, 0.5, 7.0, 60.0), ContentOnly(none, np.ones((6, 2)))):
+    for method in (
+        Popularity(none),
+        OwnFrequency(none),
+        ItemKnn(none, 0.5, 0.5, 7.0, 60.0),
+        ContentOnly(none, np.ones((6, 2))),
+    ):
         assert method.scores(users).shape == (2, 6)
         assert np.isfinite(method.scores(users)).all()
 
@@ -98,10 +107,10 @@ def test_a_history_holds_what_was_visible_and_what_came_after_is_asked_for(store
 
 def test_a_product_is_named_by_any_event_even_an_impression(store, world):
     shop = Shop(store, world)
-    first = min(row["ts"] for row in world["events"].to_pylist() if row["product_id"])
-    node = shop.nodes.encode("product", [next(r["product_id"] for r in world["events"].to_pylist() if r["ts"] == first)])
-    assert not products_with_events(shop.nodes, first).any()
-    assert products_with_events(shop.nodes, first + 1)[node].all()
-    late = [row["product_id"] for row in world["products"].to_pylist() if row["known_at"] > row["known_at"] * 0 + first + 30 * DAY]
-    assert not products_with_events(shop.nodes, first + 20 * DAY)[shop.nodes.encode("product", late)].any()
-    assert T0
+    shown = next(row for row in world["events"].to_pylist() if row["product_id"])
+    assert shown["event_type"] == "impression"
+    node = shop.nodes.encode("product", [shown["product_id"]])
+    assert not products_with_events(shop.nodes, shown["ts"]).any()
+    named = products_with_events(shop.nodes, shown["ts"] + 1)
+    assert named[node].all()
+    assert not named.all()

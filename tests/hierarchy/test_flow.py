@@ -38,7 +38,11 @@ def test_later_events_and_products_without_a_primitive_do_not_count():
 
 def test_counting_in_blocks_changes_nothing(monkeypatch):
     rng = np.random.default_rng(0)
-    events = csr(*zip(rng.integers(0, 9, 200), rng.integers(0, 7, 200), rng.integers(0, 99, 200), strict=True), users=9, products=7)
+    events = csr(
+        *zip(rng.integers(0, 9, 200), rng.integers(0, 7, 200), rng.integers(0, 99, 200), strict=True),
+        users=9,
+        products=7,
+    )
     levels = [np.arange(7, dtype=np.int32), (np.arange(7) % 3).astype(np.int32)]
     whole = co_engagement(events, levels, [7, 3], BEFORE, WEEK)
     monkeypatch.setattr(hierarchy.flow, "_EDGES", 1)

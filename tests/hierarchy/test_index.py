@@ -15,7 +15,9 @@ INPUTS = ("events", "embeddings", "supergraph")
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
     shop = Shop(Store(tmp_path_factory.mktemp("index")), synthetic.world(), heads=2)
-    shop.run("supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings"))
+    shop.run(
+        "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
+    )
     shop.run("index", index, index.Config(), INPUTS)
     return shop
 

@@ -20,7 +20,9 @@ from tests.hierarchy.planted import T0, Shop
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
     shop = Shop(Store(tmp_path_factory.mktemp("query")), synthetic.world(), heads=2)
-    shop.run("supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings"))
+    shop.run(
+        "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
+    )
     shop.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
     shop.run("index", index, index.Config(), ("events", "embeddings", "supergraph"))
     return shop
@@ -137,7 +139,9 @@ def test_a_bag_is_the_newest_not_after_the_date(shop, published):
 
 def test_a_bag_is_found_in_every_row_group_of_the_file(shop, monkeypatch):
     monkeypatch.setattr(tokens, "_ROWS", 40)
-    made = make_ref(shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext()), "small")
+    made = make_ref(
+        shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext()), "small"
+    )
     small = snapshot.Snapshot("small", {"tokens": "small", "supergraph": shop.key}, "", "", 0)
     table = made.table("tokens.parquet", columns=["entity_type", "entity_id"])
     pairs = sorted(set(zip(table["entity_type"].to_pylist(), table["entity_id"].to_pylist(), strict=True)))

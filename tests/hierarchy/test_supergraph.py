@@ -48,12 +48,18 @@ def test_the_tree_is_the_planted_one_and_masses_are_shares(made):
     edges = made.table("primitive_edges.parquet")
     assert edges.schema.equals(PRIMITIVE_EDGES, check_metadata=True)
     parents = edges.filter(pc.equal(edges["relation"], "parent")).to_pylist()
-    assert {(e["source"], e["target"]) for e in parents} == {(r["primitive_id"], r["parent_id"]) for r in rows if r["parent_id"]}
+    assert {(e["source"], e["target"]) for e in parents} == {
+        (r["primitive_id"], r["parent_id"]) for r in rows if r["parent_id"]
+    }
     assert all(edge["weight"] == pytest.approx(0.8, abs=1e-5) for edge in parents)
 
 
 def test_flow_stays_within_the_department_that_a_user_likes(made):
-    edges = [e for e in made.table("primitive_edges.parquet").to_pylist() if e["relation"] == "co_purchase" and e["level"] == 2]
+    edges = [
+        e
+        for e in made.table("primitive_edges.parquet").to_pylist()
+        if e["relation"] == "co_purchase" and e["level"] == 2
+    ]
     parent = {row["primitive_id"]: row["parent_id"] for row in made.table("primitives.parquet").to_pylist()}
     within = sum(edge["weight"] for edge in edges if parent[edge["source"]] == parent[edge["target"]])
     total = sum(edge["weight"] for edge in edges)
@@ -78,7 +84,9 @@ def test_events_after_t0_change_nothing_in_the_vocabulary(made, world, tmp_path)
 def test_the_version_follows_the_content_not_the_key(shop, made, world, tmp_path):
     version = made.metrics["vocab_version"]
     assert set(made.table("primitives.parquet")["vocab_version"].to_pylist()) == {version}
-    elsewhere = Shop(Store(tmp_path), world, key="other").run("supergraph", supergraph, supergraph.Config(t0=T0), INPUTS)
+    elsewhere = Shop(Store(tmp_path), world, key="other").run(
+        "supergraph", supergraph, supergraph.Config(t0=T0), INPUTS
+    )
     assert elsewhere.metrics["vocab_version"] == version
     softer = shop.run("supergraph-softer", supergraph, supergraph.Config(t0=T0, spread=0.9), INPUTS)
     assert softer.metrics["vocab_version"] != version

@@ -19,7 +19,9 @@ INPUTS = ("embeddings", "supergraph")
 
 def shop_with_tokens(store, world, **options):
     shop = Shop(store, world, **options)
-    shop.run("supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings"))
+    shop.run(
+        "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
+    )
     shop.run("tokens", tokens, tokens.Config(), INPUTS)
     return shop
 
@@ -45,7 +47,9 @@ def test_every_bag_is_the_cut_softmax_of_its_embeddings_heads_merged(shop):
         heads.setdefault((row["entity_type"], row["entity_id"], row["as_of"]), []).append(row["vector"])
     bags: dict = {}
     for row in shop.refs["tokens"].table("tokens.parquet").to_pylist():
-        bags.setdefault((row["entity_type"], row["entity_id"], row["as_of"]), {}).setdefault(row["level"], []).append(row)
+        bags.setdefault((row["entity_type"], row["entity_id"], row["as_of"]), {}).setdefault(row["level"], []).append(
+            row
+        )
     assert bags.keys() == heads.keys()
     assert {len(rows) for key, rows in heads.items() if key[0] == "user"} == {2}
     levels = published(shop.refs["supergraph"])

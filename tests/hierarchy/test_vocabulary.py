@@ -48,7 +48,11 @@ def test_labels_are_numbered_when_nothing_tells_them_apart_and_never_equal():
 
 def test_a_numbered_label_does_not_take_the_name_of_another_class():
     titles = count([["milk"]] * 3)
-    assert unique_labels(["Milk", "Milk", "Milk II"], titles, np.array([3.0, 1.0, 2.0])) == ["Milk", "Milk III", "Milk II"]
+    assert unique_labels(["Milk", "Milk", "Milk II"], titles, np.array([3.0, 1.0, 2.0])) == [
+        "Milk",
+        "Milk III",
+        "Milk II",
+    ]
 
 
 def test_without_categories_the_terms_make_the_label_and_without_words_nothing_does():
@@ -58,7 +62,9 @@ def test_without_categories_the_terms_make_the_label_and_without_words_nothing_d
     assert words[2].top_terms == words[2].top_products == []
 
 
-@pytest.mark.parametrize(("name", "shown"), [("COLD CEREAL", "Cold Cereal"), ("dry soup", "Dry Soup"), ("BBQ Sauce", "BBQ Sauce")])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("COLD CEREAL", "Cold Cereal"), ("dry soup", "Dry Soup"), ("BBQ Sauce", "BBQ Sauce")]
+)
 def test_labels_are_in_readable_title_case(name, shown):
     assert describe([0, 1], ["x", "y"], [f"A > {name}", "A > Other"])[0].label == shown
 
@@ -83,6 +89,8 @@ def test_typical_products_are_those_many_know_and_no_title_comes_twice():
 
 
 def test_a_product_counts_with_its_token_weight():
-    bags = Bags(np.array([[0, 1], [1, 0]], np.int32), np.array([[0.9, 0.1], [0.6, 0.4]], np.float32), np.zeros(2, np.float32))
+    bags = Bags(
+        np.array([[0, 1], [1, 0]], np.int32), np.array([[0.9, 0.1], [0.6, 0.4]], np.float32), np.zeros(2, np.float32)
+    )
     words = Describer(Catalogue(["a", "b"], ["apple", "bread"], [None, None], np.ones(2))).describe(bags, 2)
     assert [word.top_terms[0] for word in words] == ["apple", "bread"]
