@@ -38,13 +38,13 @@ def publish(
     store: Store, refs: Mapping[str, ArtifactRef], vocab_version: str, model_version: str, as_of: int
 ) -> Snapshot:
     """Write the snapshot of `refs` and point CURRENT at it; readers see the old one or the new one, nothing between."""
-    stages = {name: ref.key for name, ref in sorted(refs.items())}
+    stages = {name: ref.key for name, ref in refs.items()}
     identity = hashlib.sha256(json.dumps(stages, sort_keys=True).encode()).hexdigest()[:16]
     snapshot = Snapshot(identity, stages, vocab_version, model_version, as_of)
     with full_disk_explained(store.root):
         folder = store.root / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / f"{identity}.json", json.dumps(asdict(snapshot), indent=1, sort_keys=True))
+        _replace(folder / f"{identity}.json", json.dumps(asdict(snapshot), indent=1))
         _replace(store.root / "CURRENT", identity + "\n")
     return snapshot
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from pydantic import Field
 from safetensors.numpy import save_file
+from threadpoolctl import threadpool_limits
 
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime
@@ -56,8 +57,10 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     facts = _attribute_encoder(config, catalogue, before)
     attributes = facts.encode(catalogue.facts)
     weights = {"text": config.text_weight, "attributes": config.attributes_weight}
-    fusion = fit_fusion(catalogue, texts, attributes, before, config.dim, config.power, config.regularisation, weights)
-    coverage = _write_content(config, catalogue, fusion, texts, attributes, out)
+    options = (config.dim, config.power, config.regularisation, weights)
+    with threadpool_limits(1):  # BLAS sums in another order with another number of threads
+        fusion = fit_fusion(catalogue, texts, attributes, before, *options)
+        coverage = _write_content(config, catalogue, fusion, texts, attributes, out)
     save_file(fusion.tensors(), out.file("fusion.safetensors"))
     described = {"text": encoder.identity, "attributes": facts.identity, "max_tokens": config.max_tokens}
     out.write_json("encoder.json", {**described, "knots": dict(facts.knots), "weights": dict(fusion.weights)})
