@@ -1,4 +1,7 @@
-"""The two heads of the ranker and their joint loss."""
+"""The two heads of a ranker over explicit feature crosses and a deep layer, and their joint loss.
+
+The crosses are those of DCN-V2 (Wang et al., WWW 2021) in its parallel form.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,43 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class Heads(nn.Module):
-    """A shared layer and one logit per task; the biases start at the tasks' base rates."""
+class CrossLayer(nn.Module):
+    """x0 * (W x + b) + x: one order of feature interaction more than x has."""
 
-    def __init__(self, inputs: int, hidden: int, dropout: float) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.shared = nn.Sequential(nn.LayerNorm(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))
-        self.immediate = nn.Linear(hidden, 1)
-        self.deep = nn.Linear(hidden, 1)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, first: Tensor, x: Tensor) -> Tensor:
+        """(B, n), (B, n) -> (B, n)."""
+        crossed: Tensor = first * self.linear(x) + x
+        return crossed
+
+
+class Heads(nn.Module):
+    """Logits of both tasks from features (B, inputs): cross layers beside a deep layer, shared by the tasks."""
+
+    def __init__(self, inputs: int, hidden: int, dropout: float, num_crosses: int = 2) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(inputs)
+        self.crosses = nn.ModuleList(CrossLayer(inputs) for _ in range(num_crosses))
+        self.deep = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))
+        self.tasks = nn.Linear(inputs + hidden, 2)
 
     def start_at(self, immediate_rate: float, deep_rate: float) -> None:
-        """Set the biases so that an untrained head predicts the rate of its task, clipped to [1e-4, 1 - 1e-4]."""
-        for head, rate in ((self.immediate, immediate_rate), (self.deep, deep_rate)):
-            nn.init.constant_(head.bias, float(torch.logit(torch.tensor(rate, dtype=torch.float64), eps=1e-4)))
+        """Set the biases so that untrained heads predict the rates of their tasks, clipped to [1e-4, 1 - 1e-4]."""
+        rates = torch.tensor([immediate_rate, deep_rate], dtype=torch.float64)
+        with torch.no_grad():
+            self.tasks.bias.copy_(torch.logit(rates, eps=1e-4))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """(B, inputs) -> immediate (B,), deep (B,)."""
-        hidden = self.shared(features)
-        return self.immediate(hidden).squeeze(-1), self.deep(hidden).squeeze(-1)
+        first = self.norm(features)
+        x = first
+        for layer in self.crosses:
+            x = layer(first, x)
+        immediate, deep = self.tasks(torch.cat([x, self.deep(first)], dim=1)).unbind(1)
+        return immediate, deep
 
 
 def joint_loss(

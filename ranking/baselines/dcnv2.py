@@ -1,6 +1,6 @@
-"""DCN-V2: explicit feature crosses beside a deep network (Wang et al., WWW 2021), on all features but the tokens.
+"""DCN-V2 (Wang et al., WWW 2021) on all features but the interest tokens, with the history as its mean.
 
-Letters: B rows, I products, k width of a field, n width of all fields together.
+It has the ranker's heads, so the two differ in what feeds these: fields side by side, or tokens that attended.
 """
 
 from __future__ import annotations
@@ -14,25 +14,10 @@ from ranking.numbers import CROSSES, NUMBERS, table_size
 from ranking.tokenization import table
 
 
-class CrossLayer(nn.Module):
-    """x0 * (W x + b) + x, one order of feature interaction a layer."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, first: Tensor, x: Tensor) -> Tensor:
-        """(B, n), (B, n) -> (B, n)."""
-        crossed: Tensor = first * self.linear(x) + x
-        return crossed
-
-
 class DCNv2(nn.Module):
     """Fields: user, product, advertiser, category, content, mean history, surface, hour, weekday, each number."""
 
-    def __init__(
-        self, buckets: Buckets, content_dim: int, width: int = 16, num_layers: int = 2, dropout: float = 0.1
-    ) -> None:
+    def __init__(self, buckets: Buckets, content_dim: int, width: int = 16, dropout: float = 0.1) -> None:
         super().__init__()
         sizes = {
             "user": buckets.user,
@@ -46,22 +31,15 @@ class DCNv2(nn.Module):
         }
         self.tables = nn.ModuleDict({name: table(rows, width) for name, rows in sizes.items()})
         self.content = nn.Linear(content_dim, width)
-        fields = (9 + len(NUMBERS) + len(CROSSES)) * width
-        self.crosses = nn.ModuleList(CrossLayer(fields) for _ in range(num_layers))
-        self.deep = nn.Sequential(nn.Linear(fields, 128), nn.ReLU(), nn.Dropout(dropout), nn.Linear(128, 64), nn.ReLU())
-        self.heads = Heads(fields + 64, 64, dropout)
+        self.heads = Heads((9 + len(NUMBERS) + len(CROSSES)) * width, 64, dropout)
 
     def forward(self, batch: JaggedBatch) -> tuple[Tensor, Tensor]:
         """(immediate, deep) logits, each (B,)."""
-        first = self._fields(batch)
-        x = first
-        for layer in self.crosses:
-            x = layer(first, x)
-        immediate, deep = self.heads(torch.cat([x, self.deep(first)], dim=1))
+        immediate, deep = self.heads(self._fields(batch))
         return immediate, deep
 
     def _fields(self, batch: JaggedBatch) -> Tensor:
-        """(B, n)."""
+        """(B, fields * width)."""
         tables = self.tables
         path = tables["category"](batch.item_category) * (batch.item_category > 0).unsqueeze(-1)
         parts = (tables["product"](batch.item_product), tables["advertiser"](batch.item_advertiser), path.sum(1))
