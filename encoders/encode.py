@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from pydantic import Field
 from safetensors.numpy import save_file
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime

@@ -44,7 +44,7 @@ def tokens_verdict(paired: Mapping[str, Any]) -> str:
     differences = [row["difference"] for row in paired["seeds"]]
     mean, (low, high) = paired["difference"]["mean"], paired["difference_interval_95"]
     agreed = all(d < 0 for d in differences) or all(d > 0 for d in differences)
-    if not agreed or low <= 0 <= high:
+    if not agreed or not (low > 0 or high < 0):
         said = "No clear difference: the learned tokens neither help nor hurt the ranker beyond chance"
     else:
         said = (
@@ -174,7 +174,7 @@ def importance(rows: Sequence[Row]) -> Table:
     """By how much NE rises on the validation rows when a group of inputs is withheld; means over seeds."""
     groups: dict[str, list[float]] = {}
     for row in rows:
-        if row.get("model", "ranker") == "ranker" and row["arm"] == "tokens":
+        if row.get("model", "ranker") == "ranker" and row["arm"] == "tokens" and row["increase"] is not None:
             groups.setdefault(row["group"], []).append(row["increase"])
     means = sorted(((fmean(values), group) for group, values in groups.items()), reverse=True)
     largest = max((mean for mean, _ in means), default=0.0) or 1.0

@@ -33,6 +33,7 @@ def test_gain_in_every_seed_and_beyond_the_interval_is_called_help():
     [
         ([-0.01, 0.002], [-0.015, -0.004], "No clear difference"),
         ([-0.01, -0.012], [-0.015, 0.001], "No clear difference"),
+        ([-0.01, -0.012], [float("nan"), float("nan")], "No clear difference"),
         ([0.01, 0.012], [0.004, 0.015], "The learned tokens do not help; they make the ranker worse"),
         ([-0.01], [-0.015, -0.004], "One seed says nothing"),
     ],
