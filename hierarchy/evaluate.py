@@ -185,7 +185,7 @@ def _measure(
             known = best.get(question.name)
             if known is None or (row["recall@20"] or 0.0) > (known[1]["recall@20"] or 0.0):
                 best[question.name] = place, row
-    return {name: best[name] for name in method.protocols}
+    return {name: best[name] for name in method.protocols if name in best}
 
 
 def _figures(protocol: str, recall: NDArray[np.float64], positives: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_recall_counts_hits_among_the_best_k_over_what_could_be_hit():
 
 
 def test_what_is_barred_or_not_allowed_is_neither_ranked_nor_counted():
-    scores = Fixed([[9, 8, 7, 6, 5]])
+    scores = Fixed([[9, 8, 7, 6, 10]])
     targets, seen = matrix([[1, 0, 1, 1, 1]]), matrix([[1, 0, 0, 0, 0]])
     allowed = np.array([True, True, True, True, False])
     questions = [Question("new", targets, allowed, barred=seen), Question("all", targets, allowed)]
@@ -168,6 +168,20 @@ def test_history_and_embeddings_are_those_of_the_last_date_before_the_window(sho
     seen = window.history.matrix()[user].toarray().ravel() > 0
     new = next(question for question in window.questions if question.name == "new")
     assert not (new.wanted(np.array([user]))[0] & seen).any()
+
+
+def test_cold_products_are_those_no_event_named_and_only_they_are_ranked(shop, monkeypatch):
+    named = np.ones(80, bool)
+    cold = shop.nodes.encode("product", ["p001", "p017", "p033"])
+    named[cold] = False
+    monkeypatch.setattr(evaluate, "products_with_events", lambda *_: named)
+    monkeypatch.setattr(evaluate, "_CLAIM", 1)
+    window = evaluate._window("purchase", shop.nodes, shop.refs, to_micros(T1), to_micros(T2))
+    learner = next(method for method in evaluate._methods(CONFIG) if method.name == "learner")
+    _, row = evaluate._measure(learner, {0: ("cold",)}, window, 32)["cold"]
+    asked = window.questions[0].targets[window.users].toarray()[:, cold]
+    assert row == {"recall@20": 1.0, "users": asked.any(axis=1).sum(), "positives": asked.sum()}
+    assert 0 < row["positives"] < window.questions[0].targets.nnz / 4
 
 
 def test_the_best_head_scores_and_popularity_is_added():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import hierarchy.flow
 from data.schema import MICROS_PER_DAY as DAY
@@ -52,8 +53,6 @@ def test_counting_in_blocks_changes_nothing(monkeypatch):
 
 
 def test_a_link_is_as_strong_as_its_excess_over_chance():
-    from scipy import sparse
-
     # 0 is in every window; 1 and 2 are only ever bought together; 3 meets both no more than chance has it.
     counts = np.array([[100, 10, 10, 50], [10, 10, 10, 5], [10, 10, 10, 5], [50, 5, 5, 50]])
     source, target, weight = flow(Together(sparse.csr_array(counts), 100), 3)
@@ -61,14 +60,16 @@ def test_a_link_is_as_strong_as_its_excess_over_chance():
     np.testing.assert_allclose(weight, 1.0)
 
 
-def test_only_the_strongest_links_stay_and_their_weights_sum_to_one():
-    from scipy import sparse
-
+def test_only_the_strongest_links_stay_and_weights_of_a_source_sum_to_one():
     counts = np.full((6, 6), 4)
-    np.fill_diagonal(counts, 10)
+    counts[range(6), range(6)] = [10, 20, 10, 10, 10, 10]
     counts[0, 1:] = [9, 8, 7, 6, 5]
     source, target, weight = flow(Together(sparse.csr_array(counts), 100), 2)
-    assert target[source == 0].tolist() == [1, 2]
+    # Chance gives 2 of the first pair and 1 of the others.
+    strength = {1: (9 - 2) / np.sqrt(2), 2: 8 - 1, 3: 7 - 1}
+    assert target[source == 0].tolist() == [2, 3]
+    np.testing.assert_allclose(weight[source == 0], [7 / 13, 6 / 13], rtol=1e-6)
+    assert sorted(strength, key=lambda place: -strength[place])[:2] == [2, 3]
     np.testing.assert_allclose(np.bincount(source, weight), 1.0, rtol=1e-6)
     assert np.bincount(source).max() == 2
 

@@ -93,6 +93,16 @@ def test_the_version_follows_the_content_not_the_key(shop, made, world, tmp_path
     assert [a.tau > b.tau for a, b in zip(published(softer), published(made), strict=True)] == [True, True]
 
 
+def test_the_version_covers_how_tokens_are_made(made):
+    table, levels = made.table("primitives.parquet"), made.json("levels.json")
+    versions = set()
+    for change in ({}, {"tau": 0.5}, {"top": 1}):
+        changed = [levels[0] | change, levels[1]]
+        versions.add(supergraph._versioned(table, changed)["vocab_version"][0].as_py())
+    assert len(versions) == 3
+    assert made.metrics["vocab_version"] in versions
+
+
 def test_temperatures_can_be_given_one_for_each_level(shop):
     given = shop.run("supergraph-given", supergraph, supergraph.Config(t0=T0, tau=(0.3, 0.2)), INPUTS)
     assert [level.tau for level in published(given)] == [0.3, 0.2]
