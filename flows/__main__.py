@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that queries start without to
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,6 +171,9 @@ def _print(value: Any, as_json: bool, render: Any) -> None:
 
 def main() -> None:
     """Entry point of the `strata` command; exit codes: 0 done, 2 usage, 3 bad data, 4 environment, 1 anything else."""
+    # OpenMP threads that spin while they wait starve each other as soon as anything else runs on the machine: small
+    # steps became up to forty times slower. Read when torch is loaded, so before any command imports it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except StrataError as error:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+_BLOCK = 64
+
 
 class Scorer(Protocol):
     """A retrieval method, made for one date."""
@@ -58,15 +60,31 @@ def recall_at(
     return list(zip(recall, targets.tolist(), strict=True))
 
 
+def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and column of the `k` largest scores of each row of (B, n), best first; of equal ones the first column.
+
+    The k-th largest of the maxima of blocks of columns is a floor under the k-th largest score, so that few candidates
+    are left to sort: several times faster than a partition of whole rows, and exact.
+    """
+    maxima = np.maximum.reduceat(scores, np.arange(0, scores.shape[1], _BLOCK), axis=1)
+    floor = np.full(len(scores), -np.inf, scores.dtype)
+    if maxima.shape[1] >= k:
+        floor = np.partition(maxima, maxima.shape[1] - k, axis=1)[:, -k]
+    row, column = np.nonzero(scores >= floor[:, None])
+    order = np.lexsort((column, -scores[row, column], row))
+    row, column = row[order], column[order]
+    kept = np.arange(len(row)) - np.searchsorted(row, row) < k
+    return row[kept], column[kept]
+
+
 def _recall(
     scores: NDArray[np.float32], wanted: NDArray[np.bool_], question: Question, users: NDArray[np.int64], k: int
 ) -> NDArray[np.float64]:
-    own = np.where(question.allowed, scores, -np.inf)
+    own = np.where(question.allowed, scores, np.float32(-np.inf))
     if question.barred is not None:
         barred = question.barred[users].tocoo()
         own[barred.row, barred.col] = -np.inf
-    k = min(k, own.shape[1])
-    best = np.argpartition(-own, k - 1, axis=1)[:, :k]
-    hits = np.take_along_axis(wanted, best, axis=1).sum(axis=1)
+    row, column = best(own, k)
+    hits = np.bincount(row, wanted[row, column], minlength=len(users))
     targets = wanted.sum(axis=1)
     return np.where(targets > 0, hits / np.clip(targets, 1, k), np.nan)

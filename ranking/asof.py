@@ -47,10 +47,3 @@ class AsOf:
         """Sorted row (q,) of keys[i] with the greatest time <= times[i], -1 when there is none."""
         start, end = self.spans(keys, times)
         return np.where(end > start, end - 1, -1)
-
-    def stops(self, keys: Ints) -> Ints:
-        """End (q,) of all rows of keys[i], 0 when unknown."""
-        if len(self.keys) == 0:
-            return np.zeros(len(keys), np.int64)
-        slot = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[slot] == keys, self.starts[slot + 1], 0)

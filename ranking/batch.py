@@ -19,7 +19,7 @@ from ranking.numbers import crossed_steps
 from ranking.reader import Examples
 
 NUM_GAPS = 12
-"""Buckets of the age of a history event: powers of two of a day, from under a day up."""
+"""Buckets of the age of a history event: up to half a day, up to a day, and so on in powers of two."""
 
 NUM_EVENT_TYPES = len(EVENT_TYPES)
 

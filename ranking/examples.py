@@ -31,6 +31,9 @@ _EVENT_COLUMNS = [
     "event_id", "user_id", "product_id", "advertiser_id", "event_type", "ts", "known_at", "surface", "request_id",
     "sample_prob",
 ]  # fmt: skip
+BATCH_ROWS = 65_536
+"""Events read and joined at a time."""
+
 _MICROS_PER_HOUR = 3_600_000_000
 _EPOCH_WEEKDAY = 3
 Row = dict[str, NDArray]
@@ -47,9 +50,6 @@ class Config(StageConfig):
     )
     deep_days: int = Field(default=28, ge=1, description="window of the deep label 'bought again' [days]")
     stale_days: int = Field(default=28, ge=1, description="age from which a joined feature is marked stale [days]")
-    batch_rows: int = Field(
-        default=65_536, ge=1, description="events joined at a time", json_schema_extra={"execution": True}
-    )
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -80,7 +80,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
                 yield pa.table({"event_id": batch["event_id"]})
 
         out.write_batches("ids.parquet", pa.schema([("event_id", pa.string())]), joined())
-    out.write_batches("conversions.parquet", CONVERSIONS, conversions)
+    out.write_table("conversions.parquet", pa.concat_tables(conversions).combine_chunks())
     splits = [int(np.count_nonzero(columns["split"] == split)) for split in range(3)]
     positives = int(np.count_nonzero(columns["label"]))
     for column in columns.values():
@@ -244,7 +244,7 @@ def _survey(config: Config, events: ArtifactRef) -> tuple[int, pa.Array, int]:
 
 def _impressions(config: Config, events: ArtifactRef, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     start = to_micros(config.t0)
-    for batch in events.batches("events.parquet", columns or _EVENT_COLUMNS, config.batch_rows):
+    for batch in events.batches("events.parquet", columns or _EVENT_COLUMNS, BATCH_ROWS):
         chosen = pc.and_(pc.equal(batch["event_type"], "impression"), pc.is_valid(batch["product_id"]))
         kept = batch.filter(pc.and_(chosen, pc.greater_equal(batch["ts"], start)))
         if len(kept):

@@ -6,6 +6,7 @@ from functools import cache
 # Read when triton and the hub client are imported, so before anything else.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pyarrow as pa
 import pytest

@@ -10,7 +10,7 @@ from data.artifacts import Store
 from data.schema import to_micros
 from hierarchy import evaluate, supergraph, tokens
 from hierarchy.level_quality import duplicate_share, nmi
-from hierarchy.recall import Question, recall_at
+from hierarchy.recall import Question, best, recall_at
 from tests.hierarchy.planted import T0, T1, T2, Shop
 
 INPUTS = ("events", "graph", "features", "learner", "embeddings", "supergraph", "tokens")
@@ -64,14 +64,26 @@ def test_what_is_barred_or_not_allowed_is_neither_ranked_nor_counted():
     assert (every.tolist(), all_wanted) == ([0.5], 3)
 
 
+@pytest.mark.parametrize(("width", "k"), [(1000, 20), (1000, 1), (64, 3), (130, 20), (7, 20)])
+def test_the_best_are_those_of_a_full_sort_and_ties_go_to_the_first(width, k):
+    rng = np.random.default_rng(width + k)
+    for scores in (rng.normal(size=(9, width)), rng.poisson(0.2, size=(9, width)), np.zeros((9, width))):
+        scores = scores.astype(np.float32)
+        scores[4, width // 2 :] = -np.inf
+        row, column = best(scores, k)
+        want = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        assert column.reshape(9, -1).tolist() == want.tolist()
+        assert (row.reshape(9, -1) == np.arange(9)[:, None]).all()
+
+
 def test_recall_equals_brute_force_whatever_the_chunk():
     rng = np.random.default_rng(0)
     scores, targets = rng.normal(size=(23, 41)), rng.random((23, 41)) < 0.1
     question = Question("all", matrix(targets), np.ones(41, bool))
     want = []
     for user in range(23):
-        best = np.argsort(-scores[user])[:20]
-        want.append(targets[user][best].sum() / min(20, targets[user].sum()) if targets[user].any() else np.nan)
+        first = np.argsort(-scores[user])[:20]
+        want.append(targets[user][first].sum() / min(20, targets[user].sum()) if targets[user].any() else np.nan)
     for chunk in (1, 5, 128):
         ((found, _),) = recall_at(Fixed(scores), [question], np.arange(23), chunk=chunk)
         np.testing.assert_allclose(found, want)
@@ -120,10 +132,10 @@ def test_test_figures_come_from_the_settings_that_were_best_in_validation(shop):
         alone[days] = {
             r["split"]: r["recall@20"] for r in made if r["method"] == "popularity" and r["protocol"] == "all"
         }
-    best = max(alone, key=lambda days: alone[days]["validation"])
+    better = max(alone, key=lambda days: alone[days]["validation"])
     row = rows_of(shop)["popularity", "all", "test"]
-    assert row["setting"] == {"window": best}
-    assert row["recall@20"] == alone[best]["test"]
+    assert row["setting"] == {"window": better}
+    assert row["recall@20"] == alone[better]["test"]
 
 
 def test_events_after_a_window_change_nothing_in_it(shop, world, tmp_path):

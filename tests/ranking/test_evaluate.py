@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+from data.artifacts import ArtifactRef
+from ranking.evaluate import (
+    MIN_POSITIVES,
+    auc,
+    calibration,
+    deciles,
+    entropy,
+    figures,
+    normalized_entropy,
+    sampling_shift,
+    sigmoid,
+    slices,
+)
+from ranking.reader import TEST, Examples
+
+
+def _random(rows: int = 500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    logits = np.round(rng.normal(size=rows), 1)
+    labels = (rng.random(rows) < sigmoid(logits - 1)).astype(np.uint8)
+    return logits, labels, np.where(labels > 0, 1.0, rng.choice([1.0, 20.0], rows))
+
+
+def test_normalized_entropy_has_its_closed_form() -> None:
+    labels, weights = np.array([1, 0, 0, 1]), np.array([1.0, 3.0, 2.0, 1.0])
+    rate, p = 2 / 7, np.array([0.5, 0.1, 0.2, 0.9])
+    loss = -(np.log(0.5) + 3 * np.log(0.9) + 2 * np.log(0.8) + np.log(0.9)) / 7
+    base = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    logits = np.log(p / (1 - p))
+    assert normalized_entropy(logits, labels, weights) == pytest.approx(loss / base, rel=1e-12)
+
+
+def test_normalized_entropy_matches_the_log_loss_of_sklearn() -> None:
+    logits, labels, weights = _random()
+    expected = log_loss(labels, sigmoid(logits), sample_weight=weights) / entropy(np.average(labels, weights=weights))
+    assert normalized_entropy(logits, labels, weights) == pytest.approx(expected, rel=1e-9)
+
+
+def test_predicting_the_base_rate_scores_one() -> None:
+    _, labels, weights = _random()
+    rate = np.average(labels, weights=weights)
+    flat = np.full(len(labels), np.log(rate / (1 - rate)))
+    assert normalized_entropy(flat, labels, weights) == pytest.approx(1.0, rel=1e-12)
+    assert calibration(flat, labels, weights) == pytest.approx(1.0, rel=1e-12)
+    assert auc(flat, labels, weights) == 0.5
+
+
+def test_extreme_logits_lose_no_precision() -> None:
+    assert normalized_entropy(np.array([-800.0, 800.0]), np.array([1, 0]), np.ones(2)) == pytest.approx(800 / np.log(2))
+
+
+def test_auc_matches_sklearn_with_ties_and_weights() -> None:
+    logits, labels, weights = _random()
+    assert len(np.unique(logits)) < len(logits) / 5
+    assert auc(logits, labels, weights) == pytest.approx(roc_auc_score(labels, logits, sample_weight=weights), rel=1e-9)
+
+
+def test_one_class_alone_has_no_figures() -> None:
+    measured = figures(np.zeros(3), np.zeros(3), np.ones(3))
+    assert measured == {"ne": None, "auc": None, "calibration": None, "rows": 3, "positives": 0}
+    assert figures(np.zeros(0), np.zeros(0), np.zeros(0))["ne"] is None
+
+
+def test_the_sampling_shift_recovers_the_base_rate() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(400_000) < 0.02).astype(np.uint8)
+    kept = (labels > 0) | (rng.random(len(labels)) < 0.05)
+    sampled, prob = labels[kept], np.where(labels[kept] > 0, 1.0, 0.05).astype(np.float32)
+    shift = sampling_shift(sampled, prob)
+    assert shift == pytest.approx(np.log(0.05), rel=1e-6)
+    naive = np.log(sampled.mean() / (1 - sampled.mean()))
+    assert sigmoid(np.array([naive + shift]))[0] == pytest.approx(labels.mean(), rel=0.02)
+    assert sigmoid(np.array([naive]))[0] > 10 * labels.mean()
+
+
+def test_without_sampling_there_is_nothing_to_shift() -> None:
+    assert sampling_shift(np.array([0, 1, 0]), np.ones(3)) == 0.0
+    assert sampling_shift(np.array([0, 0]), np.full(2, 0.1)) == 0.0
+
+
+def test_deciles_hold_equal_weight_and_all_of_it() -> None:
+    logits, labels, weights = _random(2000)
+    parts = deciles(logits, labels, weights)
+    assert len(parts) == 10
+    assert sum(part["observed"] for part in parts) == pytest.approx((weights * labels).sum())
+    assert sum(part["predicted"] for part in parts) == pytest.approx((weights * sigmoid(logits)).sum())
+    assert parts[0]["observed"] < parts[9]["observed"]
+
+
+def test_slices_split_the_test_and_small_ones_carry_no_claim(examples_ref: ArtifactRef) -> None:
+    examples = Examples.open(examples_ref)
+    rows = examples.rows(TEST)
+    found = slices(examples, rows, np.zeros(len(rows)))
+    for dimension in ("surface", "user_history", "product_popularity"):
+        mine = [part for part in found if part["slice"] == dimension]
+        assert sum(part["rows"] for part in mine) == len(rows)
+        assert all(part["claim"] == (part["positives"] >= MIN_POSITIVES) for part in mine)
+    assert not any(part["claim"] for part in found)
+    assert {part["bucket"] for part in found if part["slice"] == "product_popularity"} >= {"new (0)", "rare (1-20)"}
+    popularity = np.asarray(examples.columns["product_events"][rows])
+    new = next(part for part in found if part["bucket"] == "new (0)" and part["slice"] == "product_popularity")
+    assert new["rows"] == (popularity == 0).sum() > 0
+
+
+def test_slices_reach_a_claim_with_enough_positives(examples_ref: ArtifactRef) -> None:
+    examples = Examples.open(examples_ref)
+    rows = np.tile(examples.rows(TEST), 40)
+    assert any(part["claim"] for part in slices(examples, rows, np.zeros(len(rows))))
