@@ -108,6 +108,11 @@ class ArtifactRef:
         """A JSON file of the artifact."""
         return json.loads(self.file(name).read_text(encoding="utf-8"))
 
+    def version(self, name: str) -> str:
+        """First 16 hex digits of a file's sha256: equal content has an equal version, whatever it was made from."""
+        self.file(name)
+        return str(self.manifest["files"][name]["sha256"])[:16]
+
     def has(self, name: str) -> bool:
         """Whether the manifest lists `name`."""
         return name in self.manifest["files"]

@@ -23,7 +23,7 @@ def require_finite(terms: dict[str, float], step: int) -> None:
     """Raise StrataError naming the first loss term that is NaN or infinite."""
     for name, value in terms.items():
         if not math.isfinite(value):
-            raise StrataError(f"learner: {name} is {value} at step {step}: lower lr or id_lr, or raise the temperatures")
+            raise StrataError(f"learner: {name} is {value} at step {step}: lower lr or id_lr, or raise temperatures")
 
 
 def level_health(prototypes: Prototypes) -> list[dict[str, float]]:

@@ -54,8 +54,11 @@ class LatentAttention(nn.Module):
             bias, mask = torch.cat([bias, hub_bias], dim=2), torch.cat([mask, hubs.mask], dim=1)
         biased = logits.view(batch, latents, self.heads, -1) + bias[:, None]
         weights = softmax_with_silence(biased.masked_fill(~mask[:, None, None, :], -torch.inf)).to(tokens.dtype)
-        parts = weights.view(batch, latents * self.heads, -1).split([source.shape[-2] for source in sources], dim=2)
-        mixed = sum(part @ source for part, source in zip(parts, sources, strict=True))
+        weights = weights.view(batch, latents * self.heads, -1)
+        mixed, first = torch.zeros_like(folded), 0
+        for source in sources:
+            last = first + source.shape[-2]
+            mixed, first = mixed + weights[:, :, first:last] @ source, last
         values = torch.einsum("bqhd,hed->bqhe", mixed.view(batch, latents, self.heads, dim), self.value)
         return values.reshape(batch, latents, dim) @ self.output
 

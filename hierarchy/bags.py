@@ -53,7 +53,7 @@ def softmax(logits: Vectors) -> Vectors:
 
 
 def cut(probabilities: Vectors, top: int) -> Bags:
-    """Rows (n, k) cut to their `top` largest (all when k is smaller) and renormalised; of equal ones the lower id first.
+    """Rows (n, k) cut to their `top` largest (all when k is smaller) and renormalised; the lower id wins a tie.
 
     O(n k top): for the few that a bag keeps, faster than a partition of the row.
     """

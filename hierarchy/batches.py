@@ -78,11 +78,20 @@ class BatchMaker:
         owners = np.unique(edges.advertiser[edges.advertiser >= 0])
         advertisers = None
         if len(owners):
-            advertisers = self._candidates("advertiser", owners, advertiser_negatives, step, edges.as_of, rng, len(edges.user))
+            advertisers = self._candidates(
+                "advertiser", owners, advertiser_negatives, step, edges.as_of, rng, len(edges.user)
+            )
         return StepInput(edges, users, user_tokens, products, advertisers)
 
     def _candidates(
-        self, kind: str, present: NDArray[np.int64], negatives: int, step: int, as_of: int, rng: np.random.Generator, size: int
+        self,
+        kind: str,
+        present: NDArray[np.int64],
+        negatives: int,
+        step: int,
+        as_of: int,
+        rng: np.random.Generator,
+        size: int,
     ) -> Candidates:
         known = int(np.searchsorted(self.store.known_at(kind)[: self.visible[kind]], as_of, side="right"))
         drawn = rng.integers(0, max(known, 1), negatives) if known else np.zeros(0, np.int64)

@@ -40,10 +40,14 @@ class TrainingEdges:
     """
 
     def __init__(self, store: GraphStore, funnel: Mapping[str, float], end: int, seed: int) -> None:
-        parts = [_edges(store, name, code, funnel[name], end) for code, name in enumerate(EVENT_TYPES) if funnel.get(name)]
+        parts = [
+            _edges(store, name, code, funnel[name], end) for code, name in enumerate(EVENT_TYPES) if funnel.get(name)
+        ]
         user, product, ts, code, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
         if not len(user):
-            raise BadDataError(f"expected events of a type in {sorted(funnel)} before t0, got none: check t0 and the funnel")
+            raise BadDataError(
+                f"expected events of a type in {sorted(funnel)} before t0, got none: check t0 and the funnel"
+            )
         order = np.lexsort((code, product, user, ts))
         self.user, self.product, self.ts, self.weight = user[order], product[order], ts[order], weight[order]
         self.advertiser = owners(store, self.product)

@@ -41,6 +41,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     learner = FrozenLearner.open(inputs["learner"])
     encoder = EntityEncoder(learner, inputs["graph"], inputs["features"])
     grid = as_of_grid(config.t0, last_visible(encoder), config.every_days)
+    version = learner.ref.version("model.safetensors")
     shards = out.work / "shards"
     shards.mkdir(parents=True, exist_ok=True)
     with ctx.progress.step("embed entities", len(grid), "dates") as progress:
@@ -48,12 +49,12 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
             shard = shards / f"{as_of}.parquet"
             if not shard.exists():
                 previous = grid[number - 1] if number else None
-                _write_shard(shard, encoder, as_of, previous, learner.ref.key, config.rows)
+                _write_shard(shard, encoder, as_of, previous, version, config.rows)
             progress.advance()
     schema = embeddings_schema(learner.model.encoder.shape.dim)
     rows = out.write_batches("embeddings.parquet", schema, _read_shards(shards, grid, config.rows))
     dates = {"dates": len(grid), "first_as_of": grid[0], "last_as_of": grid[-1]}
-    return {"rows": rows, **dates, "model_version": learner.ref.key}
+    return {"rows": rows, **dates, "model_version": version}
 
 
 def last_visible(encoder: EntityEncoder) -> int:
@@ -76,7 +77,9 @@ def _engagement(encoder: EntityEncoder) -> Engagement:
     return encoder.samplers["user"].engagement
 
 
-def _write_shard(shard: Path, encoder: EntityEncoder, as_of: int, previous: int | None, version: str, rows: int) -> None:
+def _write_shard(
+    shard: Path, encoder: EntityEncoder, as_of: int, previous: int | None, version: str, rows: int
+) -> None:
     schema = embeddings_schema(encoder.learner.model.encoder.shape.dim)
     draft = shard.with_suffix(".draft")
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:

@@ -99,7 +99,13 @@ class EntityEncoder:
         """Unit vectors (B, Q, d) of internal ids of one type as of `time` [us]."""
         times = np.full(len(nodes), time, np.int64)
         return encode_nodes(
-            self.learner.model.encoder, self.learner.prototypes, self.table, self.samplers[kind], kind, nodes, times,
+            self.learner.model.encoder,
+            self.learner.prototypes,
+            self.table,
+            self.samplers[kind],
+            kind,
+            nodes,
+            times,
             self.learner.described["sampling_seed"],
         )
 

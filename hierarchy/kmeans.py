@@ -16,8 +16,10 @@ from data.errors import BadDataError
 Vectors = NDArray[np.float32]
 
 
-def spherical_kmeans(vectors: Vectors, k: int, rng: np.random.Generator, iterations: int = 12) -> tuple[Vectors, NDArray]:
-    """Unit centroids (k, d) and assignments int64 (n,) of unit `vectors` (n, d); time O(n k d iterations).
+def spherical_kmeans(
+    vectors: Vectors, k: int, rng: np.random.Generator, iterations: int = 12
+) -> tuple[Vectors, NDArray]:
+    """Unit centroids (k, d) and assignments int64 (n,) of unit `vectors` (n, d), in time O(n k d iterations).
 
     A cluster that runs empty takes the vector farthest from its centroid. Raises BadDataError when n < k.
     """
@@ -65,7 +67,7 @@ def hierarchical_kmeans(vectors: Vectors, sizes: Sequence[int], rng: np.random.G
 def unit(vectors: Vectors) -> Vectors:
     """Rows of `vectors` (n, d) at norm 1; rows of zeros stay zeros."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(norms, 1e-12)).astype(np.float32)
+    return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
 
 def _plus_plus(vectors: Vectors, k: int, rng: np.random.Generator) -> Vectors:
@@ -76,7 +78,7 @@ def _plus_plus(vectors: Vectors, k: int, rng: np.random.Generator) -> Vectors:
         draw = rng.random() * total[-1]
         chosen.append(int(min(np.searchsorted(total, draw, side="right"), len(vectors) - 1)))
         distance = np.minimum(distance, np.maximum(1.0 - vectors @ vectors[chosen[-1]], 0.0))
-    return vectors[chosen].copy()
+    return np.array(vectors[chosen], np.float32)
 
 
 def _allot(counts: NDArray[np.int64], k: int) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ class LinkHead(nn.Module):
         self.popularity = nn.Parameter(torch.tensor(0.5))
 
     def forward(self, users: torch.Tensor, candidates: torch.Tensor, log_degree: torch.Tensor) -> torch.Tensor:
-        """Logits (B, C) of users (B, Q, d) and candidates (C, d) with log1p degrees (C,): the best of a user's Q vectors."""
+        """Logits (B, C) of users (B, Q, d) and candidates (C, d), log1p degrees (C,); the best of Q vectors counts."""
         cosine = torch.einsum("bqd,cd->bqc", users, candidates).amax(dim=1)
         return cosine * self.log_scale.exp() + self.popularity * log_degree
 

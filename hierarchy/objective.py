@@ -27,7 +27,7 @@ class LossWeights(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     link: float = Field(default=1.0, ge=0, description="User-product link prediction.")
     advertiser: float = Field(default=0.3, ge=0, description="User-advertiser link prediction.")
-    distillation: float = Field(default=0.3, ge=0, description="Cross-view distillation at every level.")
+    distillation: float = Field(default=1.0, ge=0, description="Cross-view distillation at every level.")
     consistency: float = Field(default=0.05, ge=0, description="Agreement of neighbouring levels.")
     spread: float = Field(default=0.02, ge=0, description="Step of primitives away from their nearest neighbour.")
 
@@ -36,7 +36,7 @@ class Distillation(BaseModel):
     """Settings of cross-view distillation; without effect when its loss weight is 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    views: tuple[str, ...] = Field(default=("content", "engagement", "early"), description="Student views, taken in turn.")
+    views: tuple[str, ...] = Field(default=("content", "engagement", "early"), description="Student views, in turn.")
     every: int = Field(default=2, ge=1, description="Steps from one distillation to the next.")
     seeds: int = Field(default=128, ge=1, description="Users and products (and half as many advertisers) per step.")
     student_temp: float = Field(default=0.1, gt=0, description="Temperature of the student's softmax.")
@@ -75,7 +75,7 @@ def distil(
     given: StepInput,
     view: str,
 ) -> tuple[dict[str, torch.Tensor], Distilled]:
-    """Student sees `view` of some seeds of each type, teacher all of their past; scalars by term and the assignments."""
+    """The student sees `view` of some seeds of each type, the teacher all of their past; loss terms and assignments."""
     pairs = [_first(seeds, tokens, count) for seeds, tokens, count in _seed_groups(given, config.seeds)]
     with torch.no_grad():
         known = torch.cat([teacher.encoder(seeds, prototypes)[:, 0] for seeds, _ in pairs])
@@ -125,5 +125,8 @@ def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet, in
 
 def _first(seeds: Seeds, tokens: TokenSet, count: int) -> tuple[Seeds, TokenSet]:
     fields = (dataclasses.fields(Seeds), dataclasses.fields(TokenSet))
-    cut = [{f.name: getattr(source, f.name)[:count] for f in names} for source, names in zip((seeds, tokens), fields, strict=True)]
+    cut = [
+        {f.name: getattr(source, f.name)[:count] for f in names}
+        for source, names in zip((seeds, tokens), fields, strict=True)
+    ]
     return Seeds(**cut[0]), TokenSet(**cut[1])

@@ -110,7 +110,11 @@ class Prototypes(nn.Module):
         coarse = self.vectors(0)
         chosen, similarity = torch.arange(len(coarse)).expand(len(state), -1), state @ coarse.t()
         levels = [torch.zeros(len(coarse), dtype=torch.int64)]
-        vectors, log_mass, masks = [state.new_zeros((len(state), 0, state.shape[1]))], [self._log_mass(0)[chosen]], [chosen >= 0]
+        vectors, log_mass, masks = (
+            [state.new_zeros((len(state), 0, state.shape[1]))],
+            [self._log_mass(0)[chosen]],
+            [chosen >= 0],
+        )
         for level in range(1, self.num_levels):
             best = similarity.topk(min(self.hub_parents, similarity.shape[1]), dim=1).indices
             parents = chosen.gather(1, best)
@@ -169,7 +173,7 @@ class Prototypes(nn.Module):
 
 
 def duplicates(vectors: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
-    """Which primitives (K,) have a heavier (or, at equal mass, earlier) one of the same level within DUPLICATE_COSINE."""
+    """Which primitives (K,) have a heavier one (at equal mass an earlier one) within DUPLICATE_COSINE."""
     close = (vectors @ vectors.t()) > DUPLICATE_COSINE
     order = torch.arange(len(mass))
     heavier = (mass[None, :] > mass[:, None]) | ((mass[None, :] == mass[:, None]) & (order[None, :] < order[:, None]))

@@ -99,8 +99,13 @@ def from_content(content: NDArray[np.float32], kind: str) -> Seeds:
     none = torch.zeros((count, 0), dtype=torch.bool)
     empty = none.long()
     return Seeds(
-        full, torch.zeros(count, dtype=torch.int64), full.new_zeros((count, 0, full.shape[1])), empty,
-        empty[..., None].expand(count, 0, 5), none, none,
+        full,
+        torch.zeros(count, dtype=torch.int64),
+        full.new_zeros((count, 0, full.shape[1])),
+        empty,
+        empty[..., None].expand(count, 0, 5),
+        none,
+        none,
     )
 
 

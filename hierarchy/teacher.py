@@ -28,7 +28,7 @@ def momentum_at(step: int, ceiling: float) -> float:
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher = momentum * teacher + (1 - momentum) * student, over parameters; buffers are copied."""
-    mine, theirs = list(teacher.parameters()), list(student.parameters())
-    torch._foreach_lerp_(mine, theirs, 1.0 - momentum)
-    for own, other in zip(teacher.buffers(), student.buffers(), strict=True):
-        own.copy_(other)
+    for own, other in zip(teacher.parameters(), student.parameters(), strict=True):
+        torch.Tensor.lerp_(own, other, 1.0 - momentum)
+    for kept, fresh in zip(teacher.buffers(), student.buffers(), strict=True):
+        kept.copy_(fresh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,28 +47,30 @@ class Config(StageConfig):
     user_heads: int = Field(default=1, ge=1, description="Vectors per user.")
     user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
     item_budget: Budget = Field(default=Budget(8, 0, 8, 4), description="Token slots of a product or advertiser.")
-    engagement: tuple[str, ...] = Field(default=DEFAULT_ENGAGEMENT, description="Event types that make tokens and degree.")
+    engagement: tuple[str, ...] = Field(default=DEFAULT_ENGAGEMENT, description="Event types behind tokens and degree.")
     funnel: dict[str, float] = Field(default=FUNNEL, description="Weight of an edge to learn from, by event type.")
-    steps: int = Field(default=600, ge=1, description="Optimizer steps.")
+    steps: int = Field(default=450, ge=1, description="Optimizer steps.")
     warmup_steps: int = Field(default=150, ge=0, description="Link-only steps before primitives exist.")
     batch_size: int = Field(default=256, ge=2, description="Edges per step.")
     negatives: int = Field(default=256, ge=0, description="Uniform product negatives per step.")
     advertiser_negatives: int = Field(default=64, ge=0, description="Uniform advertiser negatives per step.")
-    hide_target: float = Field(default=0.0, ge=0, le=1, description="Share of rows that do not see earlier events of their pair.")
+    hide_target: float = Field(
+        default=0.0, ge=0, le=1, description="Share of rows blind to earlier events of their pair."
+    )
     lr: float = Field(default=3e-3, gt=0, description="Peak learning rate of Adam; falls along a cosine.")
     id_lr: float = Field(default=1e-2, gt=0, description="The same for id residuals.")
     bias_lr: float = Field(default=2e-2, gt=0, description="The same for bias tables, scale and popularity.")
-    id_dropout: float = Field(default=0.2, ge=0, le=1, description="Chance that an id residual is left out in training.")
-    id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn a product or advertiser an id residual.")
+    id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
+    id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
-    teacher_momentum: float = Field(default=0.98, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
+    teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")
     init_vectors: int = Field(default=20_000, ge=2, description="Entities per type that primitives are initialised on.")
     hub_parents: int = Field(default=2, ge=1, description="Parents per level whose children join as hub tokens.")
     hub_children: int = Field(default=4, ge=1, description="Children per parent that join as hub tokens.")
-    reseed_every: int = Field(default=50, ge=1, description="Steps between reseedings of dead and duplicate primitives.")
-    dead_share: float = Field(default=0.1, ge=0, lt=1, description="Part of an equal share below which a primitive is dead.")
+    reseed_every: int = Field(default=50, ge=1, description="Steps between reseedings of bad primitives.")
+    dead_share: float = Field(default=0.1, ge=0, lt=1, description="Part of an equal share that a live primitive has.")
     log_every: int = Field(default=10, ge=1, description="Steps between lines of training.jsonl.")
     checkpoint_every: int = execution(100, "Steps between checkpoints.", ge=1)
 
@@ -104,14 +107,14 @@ def _check(config: Config) -> None:
             raise UsageError(f"no student view {view!r}: {nearest(view, VIEWS)}")
     sizes = [level.k for level in config.levels]
     if sizes != sorted(sizes) or any(level.top > level.k for level in config.levels):
-        raise UsageError(f"expected levels from coarse to fine with top <= k, got {[l.model_dump() for l in config.levels]}")
+        raise UsageError(
+            f"expected levels from coarse to fine with top <= k, got {[level.model_dump() for level in config.levels]}"
+        )
     if config.dim % config.heads:
         raise UsageError(f"expected dim divisible by heads, got dim {config.dim} and {config.heads} heads")
 
 
-def _with_floor(
-    store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int
-) -> pa.Array:
+def _with_floor(store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int) -> pa.Array:
     nodes = np.arange(visible)
     degree = sampler.degree(kind, nodes, np.full(visible, end))
     return store.entity_ids(kind).take(pa.array(nodes[degree >= floor]))
@@ -148,7 +151,5 @@ def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], stor
 
 def json_line(row: Mapping[str, Any]) -> str:
     """One line of training.jsonl: sorted keys, six significant digits."""
-    import json
-
     rounded = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
     return json.dumps(rounded, sort_keys=True) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,7 +83,12 @@ class Trainer:
         if self.prototypes.ready and step % every == 0:
             views = config.distillation.views
             more, distilled = distil(
-                config.distillation, self.student, self.teacher, self.prototypes, self.memory, given,
+                config.distillation,
+                self.student,
+                self.teacher,
+                self.prototypes,
+                self.memory,
+                given,
                 views[step // every % len(views)],
             )
             terms |= more
@@ -101,7 +107,9 @@ class Trainer:
 
     def _move_primitives(self, step: int, distilled: Distilled) -> None:
         config = self.config
-        self.prototypes.update(distilled.vectors, distilled.targets, config.distillation.momentum, config.weights.spread)
+        self.prototypes.update(
+            distilled.vectors, distilled.targets, config.distillation.momentum, config.weights.spread
+        )
         self.memory.push(distilled.vectors)
         if (step + 1) % config.reseed_every == 0:
             last = step + config.reseed_every >= config.steps
@@ -117,8 +125,14 @@ class Trainer:
             rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
             chosen = np.sort(rng.permutation(active)[: self.config.init_vectors])
             vectors = encode_nodes(
-                self.teacher.encoder, None, self.batches.table, self.samplers[kind], kind, chosen,
-                np.full(len(chosen), self.end, np.int64), self.sampling_seed,
+                self.teacher.encoder,
+                None,
+                self.batches.table,
+                self.samplers[kind],
+                kind,
+                chosen,
+                np.full(len(chosen), self.end, np.int64),
+                self.sampling_seed,
             )
             found.append(vectors[:, 0])
         everything = torch.from_numpy(np.concatenate(found))
@@ -170,8 +184,6 @@ def _optimizer(config: Config, student: Learner) -> torch.optim.Adam:
 
 
 def _with_ids_dropped(given: StepInput, share: float, seed: int) -> StepInput:
-    import dataclasses
-
     generator = torch.Generator().manual_seed(seed)
     users = given.users.with_ids_dropped(share, generator)
     products = dataclasses.replace(given.products, seeds=given.products.seeds.with_ids_dropped(share, generator))

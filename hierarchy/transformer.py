@@ -108,4 +108,5 @@ class Layer(nn.Module):
         hub_bias = None if hubs is None else self.hub_bias(hubs.level, hubs.log_mass)
         query = self.before_attention(state) + latents
         state = state + self.attention(query, tokens, bias, mask, hubs, hub_bias)
-        return state + self.narrow(nn.functional.gelu(self.widen(self.before_mlp(state))))
+        widened: torch.Tensor = self.narrow(nn.functional.gelu(self.widen(self.before_mlp(state))))
+        return state + widened

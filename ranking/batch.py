@@ -202,6 +202,6 @@ def _last(start: NDArray, end: NDArray, limit: int) -> tuple[NDArray[np.int64], 
 
 
 def _gap(age: NDArray) -> NDArray[np.int64]:
-    days = np.maximum(age, 0) / MICROS_PER_DAY
-    octave: NDArray[np.int64] = np.ceil(np.log2(days + 1e-9)).astype(np.int64)
+    days = np.maximum(age, 1) / MICROS_PER_DAY
+    octave: NDArray[np.int64] = np.ceil(np.log2(days)).astype(np.int64)
     return np.clip(octave + 1, 0, NUM_GAPS - 1)

@@ -53,7 +53,8 @@ class Sample:
         keep = min(1.0, max(0, max_rows - positives) / max(len(rows) - positives, 1))
         hashes = np.asarray(examples.columns["event_hash"][rows])
         kept = (labels > 0) | (hash_share(hashes) < keep)
-        prob = np.where(labels > 0, 1.0, keep) * examples.columns["sample_prob"][rows]
+        kept_share = (np.count_nonzero(kept) - positives) / max(len(rows) - positives, 1)
+        prob = np.where(labels > 0, 1.0, kept_share) * examples.columns["sample_prob"][rows]
         shift = sampling_shift(labels[kept], prob[kept])
         return cls(rows[kept], examples.rows(VALIDATION), shift)
 

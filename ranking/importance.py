@@ -60,6 +60,8 @@ class _Withholding(Batcher):
 def importance(trained: Trained, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
     """NE of `rows` with each group withheld and its increase over the whole, largest first.
 
+    Empty when the rows hold one class only, for which NE is undefined.
+
     The ranker is not trained again, so a group that another one could stand in for still counts.
     """
     columns = trained.batcher.examples.columns
@@ -69,6 +71,8 @@ def importance(trained: Trained, rows: NDArray[np.int64]) -> list[dict[str, Any]
         return normalized_entropy(predict(trained.network, batcher, rows)[0] + trained.shift, labels, weights)
 
     whole = loss(trained.batcher)
+    if np.isnan(whole):
+        return []
     found = []
     for name, withhold in WITHHELD.items():
         without = loss(_Withholding(trained.batcher, withhold))

@@ -103,16 +103,16 @@ def _owner(product: str) -> str:
 
 
 def random_shop(users: int = 24, products: int = 30, days: int = 90, seed: int = 0) -> Shop:
-    """Visits at random: each shows some products and buys a few; tokens every second week from T0 on."""
+    """Visits at random: each shows some products and buys a few; new products at days 65 and 80; tokens from T0 on."""
     rng = np.random.default_rng(seed)
     events: list[dict[str, Any]] = []
     for user in range(users):
         for visit in sorted(rng.choice(days * 24, size=14, replace=False)):
             ts = START + int(visit) * DAY // 24
             request = f"r-{user}-{visit}"
-            for product in rng.choice(products, size=5, replace=False):
-                known = int(product) if visit > 65 * 24 else int(product) // 2
-                bought = rng.random() < (0.8 if (known + user) % 3 == 0 else 0.1)
+            listed = products if visit > 80 * 24 else products - 3 if visit > 65 * 24 else products // 2
+            for known in rng.choice(listed, size=5, replace=False).tolist():
+                bought = rng.random() < (0.8 if known % 3 == 0 else 0.1)
                 if bought:
                     events.append(event("purchase", f"u-{user}", f"p-{known}", ts, request))
                 if not bought or rng.random() < 0.8:
@@ -122,7 +122,6 @@ def random_shop(users: int = 24, products: int = 30, days: int = 90, seed: int =
                         "impression", f"u-{user}", f"p-{known}", ts, request, sample_prob=prob, surface=surface
                     )
                     events.append(shown)
-    events = list({row["event_id"]: row for row in events}.values())
     tokens = []
     for as_of in range(to_micros(T0), START + days * DAY, 14 * DAY):
         for kind, letter, count in (("user", "u", users), ("product", "p", products), ("advertiser", "a", 4)):

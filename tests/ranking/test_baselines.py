@@ -32,7 +32,7 @@ def test_the_base_rate_is_that_of_the_log_before_sampling(examples: Examples) ->
     expected = np.average(examples.columns["label"][rows], weights=weights)
     for limit in (10**6, int(examples.columns["label"][rows].sum()) + 100):
         logits, deep = fit_base_rate(examples, Sample.draw(examples, limit)).logits(rows)
-        assert sigmoid(logits)[0] == pytest.approx(expected, rel=0.02)
+        assert sigmoid(logits)[0] == pytest.approx(expected, rel=1e-6)
         assert deep is None
     assert _ne(examples, fit_base_rate(examples, Sample.draw(examples, 10**6)).logits(rows)[0], rows) == pytest.approx(
         1

@@ -47,9 +47,9 @@ def test_equal_arms_differ_by_nothing() -> None:
     assert user_interval([truth], [truth], labels, weights, owner, seed=0) == [0.0, 0.0]
 
 
-def test_fewer_users_give_a_wider_interval_however_many_rows() -> None:
-    owner, truth, labels, weights = _world(100)
-    noisy = truth + np.random.default_rng(1).normal(size=100)[owner]
-    narrow = user_interval([truth], [noisy], labels, weights, np.arange(len(owner)), seed=0)
-    wide = user_interval([truth], [noisy], labels, weights, owner // 25, seed=0)
-    assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
+def test_rows_of_a_user_count_as_one_draw() -> None:
+    owner, truth, labels, weights = _world(40)
+    noisy = truth + 2 * np.random.default_rng(1).normal(size=40)[owner]
+    rows = user_interval([truth], [noisy], labels, weights, np.arange(len(owner)), seed=0)
+    users = user_interval([truth], [noisy], labels, weights, owner, seed=0)
+    assert users[1] - users[0] > 1.5 * (rows[1] - rows[0])

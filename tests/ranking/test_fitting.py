@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from data.artifacts import ArtifactRef
 from ranking.batch import Batcher, Buckets, JaggedBatch, learned_bags
 from ranking.delayed import delayed_labels
+from ranking.evaluate import normalized_entropy
 from ranking.fitting import Sample, Schedule, Trained, fit_network, predict
 from ranking.heads import Heads
 from ranking.model import Ranker
@@ -38,7 +39,7 @@ def test_thinning_keeps_every_positive_and_corrects_for_the_rest(examples: Examp
     kept = examples.columns["label"][sample.train]
     assert kept.sum() == positives
     assert 15 < (kept == 0).sum() < 80
-    share = 40 / (labels == 0).sum()
+    share = (kept == 0).sum() / (labels == 0).sum()
     assert sample.shift == pytest.approx(np.log(share * prob[labels == 0][0]), abs=1e-6)
     assert sample.validation.tolist() == examples.rows(VALIDATION).tolist()
 
@@ -62,8 +63,6 @@ def test_the_state_with_the_least_validation_loss_is_restored(examples: Examples
     rows = examples.rows(VALIDATION)
     labels = examples.columns["label"][rows]
     weights = 1.0 / examples.columns["sample_prob"][rows].astype(np.float64)
-    from ranking.evaluate import normalized_entropy
-
     assert min(losses) < losses[-1], "the test needs a run that gets worse"
     assert normalized_entropy(trained.logits(rows)[0], labels, weights) == pytest.approx(min(losses), rel=1e-9)
 

@@ -1,0 +1,93 @@
+"""The synthetic shop with made-up content, and a learner small enough to train in a second."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import graph.build
+from data import synthetic
+from data.artifacts import ArtifactRef, OutputDir, Store
+from data.context import RunContext
+from data.schema import to_micros
+from hierarchy import embed, train
+from hierarchy.kmeans import unit
+from tests.fixtures.artifacts import make_ref
+
+CONTENT_DIM = 12
+T0, T1, T2 = synthetic.cuts()
+CONFIG: dict[str, Any] = {
+    "t0": T0,
+    "levels": [{"k": 4, "top": 2}, {"k": 8, "top": 2}],
+    "dim": 16,
+    "heads": 2,
+    "user_budget": {"recent": 4, "uniform": 4, "two_hop": 0, "links": 1},
+    "item_budget": {"recent": 2, "uniform": 0, "two_hop": 2, "links": 3},
+    "steps": 12,
+    "warmup_steps": 4,
+    "batch_size": 24,
+    "negatives": 16,
+    "advertiser_negatives": 4,
+    "distillation": {"seeds": 12, "queue": 64, "every": 1},
+    "reseed_every": 5,
+    "log_every": 1,
+    "checkpoint_every": 5,
+}
+
+
+def shop(store: Store, until: int | None = None, key: str = "test") -> dict[str, ArtifactRef]:
+    """Artifacts `graph` and `features` of the synthetic shop; `until` [us] drops what happened from then on."""
+    tables = synthetic.world()
+    if until is not None:
+        tables["events"] = tables["events"].filter(pc.less(tables["events"]["known_at"], until))
+    events = make_ref(store, "events", lambda out: synthetic.write_events(tables, out), key)
+    built = make_ref(
+        store, "graph", lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext()), key
+    )
+    return {"graph": built, "features": make_ref(store, "features", lambda out: _write_features(tables, out), key)}
+
+
+def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:
+    """A learner trained for a dozen steps."""
+    config = train.Config(**{**CONFIG, **changes})
+    return make_ref(store, "learner", lambda out: train.run(config, inputs, out, RunContext(threads=1)), key)
+
+
+def embedded(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:
+    """Embeddings on the weekly grid; `inputs` holds graph, features and learner."""
+    config = embed.Config(t0=T0, **changes)
+    return make_ref(store, "embeddings", lambda out: embed.run(config, inputs, out, RunContext(threads=1)), key)
+
+
+def before(moment: Any) -> int:
+    """`moment` in microseconds."""
+    return to_micros(moment)
+
+
+def _write_features(tables: dict[str, pa.Table], out: OutputDir) -> None:
+    """Content of a product: its department and type, with a little of its own. Nothing depends on the events."""
+    products = tables["products"].to_pylist()
+    content = {row["product_id"]: sum(_direction(part) for part in row["category"]) for row in products}
+    content = {name: vector + 0.3 * _direction(name) for name, vector in content.items()}
+    owned: dict[str, list[np.ndarray]] = {}
+    for row in products:
+        owned.setdefault(row["advertiser_id"], []).append(content[row["product_id"]])
+    paths = {" > ".join(row["category"][: depth + 1]) for row in products for depth in range(len(row["category"]))}
+    vectors = {
+        "product": content,
+        "advertiser": {name: np.mean(parts, axis=0) for name, parts in owned.items()},
+        "category": {path: sum(_direction(part) for part in path.split(" > ")) for path in paths},
+    }
+    for kind, found in vectors.items():
+        names = sorted(found)
+        out.write_table(f"entities_{kind}.parquet", pa.table({"entity_id": pa.array(names, pa.string())}))
+        out.write_array(f"content_{kind}.npy", unit(np.array([found[name] for name in names], np.float32)))
+
+
+def _direction(name: str) -> np.ndarray:
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    return np.random.default_rng(seed).standard_normal(CONTENT_DIM)
