@@ -17,6 +17,7 @@ from hierarchy.prototypes import Prototypes, duplicates
 MAX_DUPLICATES = 0.3
 MAX_DEAD = 0.5
 _DEAD_SHARE = 0.05
+_JUDGED = 5  # logged losses; fewer say nothing about being stuck
 
 
 def require_finite(terms: dict[str, float], step: int) -> None:
@@ -49,12 +50,14 @@ def require_alive(prototypes: Prototypes, recent: list[dict[str, Any]]) -> list[
     health = level_health(prototypes)
     for level, found in enumerate(health, start=1):
         advice = "publish refused: raise the spread or prior_exponent, or choose a smaller k"
+        if float(prototypes.vectors(level - 1).norm(dim=1).min()) < 0.5:
+            raise StrataError(f"learner: level {level} holds primitives that were never placed; publish refused")
         if found["duplicates"] > MAX_DUPLICATES:
             raise StrataError(f"learner: {found['duplicates']:.0%} of level {level} are duplicates; {advice}")
         if found["dead"] > MAX_DEAD:
             raise StrataError(f"learner: {found['dead']:.0%} of level {level} are dead; {advice}")
         losses = [row[f"distillation_{level}"] for row in recent if f"distillation_{level}" in row]
-        if losses and min(losses[-5:]) > 0.98 * math.log(found["k"]):
+        if len(losses) >= _JUDGED and min(losses[-_JUDGED:]) > 0.98 * math.log(found["k"]):
             raise StrataError(
                 f"learner: distillation at level {level} is stuck at ln k = {math.log(found['k']):.2f}, so every "
                 "vector looks the same to it; publish refused: lower teacher_temp, or train the warm-up longer"

@@ -66,11 +66,13 @@ class Trainer:
                 if (step + 1) % self.config.checkpoint_every == 0:
                     self._save(path, step + 1)
                 progress.advance()
+        if not self.prototypes.ready:
+            self._give_birth()
 
     def step(self, step: int) -> dict[str, torch.Tensor]:
         """One optimizer step; returns the loss terms before it."""
         config = self.config
-        if step == config.warmup_steps and config.weights.distillation:
+        if step == config.warmup_steps:
             self._give_birth()
         given = self.batches.draw(
             step, config.batch_size, config.negatives, config.advertiser_negatives, config.hide_target

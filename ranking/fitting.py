@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from data.context import StageConfig, derive_seed
+from data.errors import UsageError
 from ranking.batch import Batcher, JaggedBatch
 from ranking.delayed import Delayed
 from ranking.evaluate import Floats, normalized_entropy, sampling_shift
@@ -46,11 +47,18 @@ class Sample:
 
     @classmethod
     def draw(cls, examples: Examples, max_rows: int) -> Sample:
-        """All positives of the training window and negatives thinned to `max_rows` in all, by hash of the event."""
+        """All positives of the training window and negatives thinned to `max_rows` in all, by hash of the event.
+
+        Raises UsageError when `max_rows` leaves no room for negatives.
+        """
         rows = examples.rows(TRAIN)
         labels = np.asarray(examples.columns["label"][rows])
         positives = int(np.count_nonzero(labels))
-        keep = min(1.0, max(0, max_rows - positives) / max(len(rows) - positives, 1))
+        if max_rows <= positives:
+            raise UsageError(
+                f"expected max_rows above the {positives:,} positives of [T0, T1), got {max_rows:,}: raise it"
+            )
+        keep = min(1.0, (max_rows - positives) / max(len(rows) - positives, 1))
         hashes = np.asarray(examples.columns["event_hash"][rows])
         kept = (labels > 0) | (hash_share(hashes) < keep)
         kept_share = (np.count_nonzero(kept) - positives) / max(len(rows) - positives, 1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from data.artifacts import ArtifactRef
+from data.errors import UsageError
 from ranking.batch import Batcher, Buckets, JaggedBatch, learned_bags
 from ranking.delayed import delayed_labels
 from ranking.evaluate import normalized_entropy
@@ -42,6 +43,11 @@ def test_thinning_keeps_every_positive_and_corrects_for_the_rest(examples: Examp
     share = (kept == 0).sum() / (labels == 0).sum()
     assert sample.shift == pytest.approx(np.log(share * prob[labels == 0][0]), abs=1e-6)
     assert sample.validation.tolist() == examples.rows(VALIDATION).tolist()
+
+
+def test_a_limit_without_room_for_negatives_is_refused(examples: Examples) -> None:
+    with pytest.raises(UsageError, match="above the"):
+        Sample.draw(examples, int(examples.columns["label"][examples.rows(TRAIN)].sum()))
 
 
 def test_without_a_limit_all_rows_are_kept(examples: Examples) -> None:
