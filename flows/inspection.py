@@ -111,11 +111,12 @@ def query(store: Store, snapshot_id: str | None, kind: str, value: str, find: st
     for name, given, known in (("kind", kind, QUERY_KINDS), ("--find", find, (*ENTITY_TYPES, "primitive"))):
         if given not in known:
             raise UsageError(f"unknown {name} {given!r}: {nearest(given, known)}")
+    vector = _parse_vector(value) if kind == "vector" else None
     index = InterestIndex.open(store, snapshot.load(store, snapshot_id))
     if kind == "text":
         hits = index.by_text(value, k=k, kind=find)
-    elif kind == "vector":
-        hits = index.by_vector(_parse_vector(value), k=k, kind=find)
+    elif vector is not None:
+        hits = index.by_vector(vector, k=k, kind=find)
     elif kind == "primitive":
         hits = index.by_primitive(value, k=k, kind=find)
     else:
@@ -151,8 +152,9 @@ def tokens(
 
     if entity_type not in ENTITY_TYPES:
         raise UsageError(f"unknown entity type {entity_type!r}: {nearest(entity_type, ENTITY_TYPES)}")
+    until = None if as_of is None else _parse_date(as_of)
     published = snapshot.load(store, snapshot_id)
-    rows = tokens_of(store, published, entity_type, entity_id, None if as_of is None else _parse_date(as_of))
+    rows = tokens_of(store, published, entity_type, entity_id, until)
     if not rows:
         raise BadDataError(
             f"no tokens of {entity_type} {entity_id!r} in snapshot {published.id}"

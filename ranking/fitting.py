@@ -34,7 +34,7 @@ class Schedule(StageConfig):
     final_lr: float = Field(default=0.2, ge=0, le=1, description="rate of the last step [share of the peak]")
     averaging: float = Field(default=0.99, ge=0, lt=1, description="weight kept by the averaged state each step")
     deep_weight: float = Field(default=0.2, ge=0, description="weight of the delayed task's loss")
-    checks: int = Field(default=4, ge=1, description="looks at the validation NE, evenly spread; the best state wins")
+    checks: int = Field(default=2, ge=1, description="looks at the validation NE, evenly spread; the best state wins")
 
 
 @dataclass(frozen=True)

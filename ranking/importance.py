@@ -14,6 +14,7 @@ from kernels.jagged import Jagged
 from ranking.batch import Batcher, JaggedBatch
 from ranking.evaluate import normalized_entropy
 from ranking.fitting import Trained, predict
+from ranking.hashing import hash_share
 
 
 def _history(batch: JaggedBatch) -> JaggedBatch:
@@ -57,14 +58,18 @@ class _Withholding(Batcher):
         return self._withhold(super().batch(rows))
 
 
+_MAX_ROWS = 10_000
+
+
 def importance(trained: Trained, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """NE of `rows` with each group withheld and its increase over the whole, largest first.
+    """NE of `rows`, at most 10,000 of them by hash, with each group withheld and its increase, largest first.
 
     Empty when the rows hold one class only, for which NE is undefined.
 
     The ranker is not trained again, so a group that another one could stand in for still counts.
     """
     columns = trained.batcher.examples.columns
+    rows = rows[hash_share(columns["event_hash"][rows]) < _MAX_ROWS / max(len(rows), 1)]
     labels, weights = np.asarray(columns["label"][rows]), 1.0 / columns["sample_prob"][rows].astype(np.float64)
 
     def loss(batcher: Batcher) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -59,17 +60,27 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
     Each finished fit is kept in the work folder, so a killed run repeats at most one. Time grows with
     fits x max_rows x epochs; memory with the embedding tables and one batch, examples stay on disk.
+    Networks are fitted on one thread: their operations are too small to share, and `ctx.threads` changes no bit.
     Raises BadDataError when the two arms differ in size.
     """
-    torch.set_num_threads(ctx.threads)
     setup = Setup.open(Examples.open(inputs["examples"]), config.max_rows, config.architecture, config.schedule)
-    outcomes = []
-    with ctx.progress.step("fit rankers", len(plan := _plan(config)), "fits") as step:
+    outcomes, plan = [], _plan(config)
+    with _one_thread(), ctx.progress.step("fit rankers", len(plan), "fits") as step:
         for fit in plan:
             outcomes.append(_outcome(setup, fit, fit == plan[0], out, ctx))
             step.advance()
     check_equal_parameters({o.fit.arm: o.state["rows"][0]["parameters"] for o in outcomes if o.fit.model == "ranker"})
     return _write(config, setup, outcomes, out, ctx)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
