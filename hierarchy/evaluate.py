@@ -1,6 +1,6 @@
 """Stage evaluation: does the representation find what people buy next, and do its levels say something?
 
-Retrieval by Recall@20 with full ranking on two windows after T0. The settings of every baseline are chosen on the
+Retrieval by Recall@20 with full ranking on two windows after T0. The settings of every method are chosen on the
 validation window, the test window is looked at once, and the learner and the baselines see exactly the same past.
 """
 
@@ -52,30 +52,10 @@ class Config(StageConfig):
         min_length=1,
         description="Item-kNN: (source exponent, target exponent, days of an occasion, days until half weight).",
     )
+    popularity: tuple[float, ...] = Field(
+        default=(1.0, 2.0, 4.0), min_length=1, description="Learner: factors on the popularity scale it learned."
+    )
     chunk: int = execution(128, "Users scored at once; memory is a few times this x products x 4 bytes.", ge=1)
-
-
-class Window(NamedTuple):
-    """One stretch of time: what was known at its start, and what is asked.
-
-    `learned` has the learner's scores, `content` float32 (products, D) content vectors; users int64 (u,) are those with
-    an embedding and something to find.
-    """
-
-    history: History
-    learned: Scorer
-    content: Vectors
-    questions: list[Question]
-    users: NDArray[np.int64]
-
-
-class Method(NamedTuple):
-    """A retrieval method: its name, the settings it chooses from, how it is made for a window, what it is asked."""
-
-    name: str
-    settings: list[Setting]
-    make: Callable[[Window, Setting], Scorer]
-    protocols: tuple[str, ...]
 
 
 class Learned:
@@ -91,6 +71,33 @@ class Learned:
         for head in range(1, self.users.shape[1]):
             np.maximum(best, self.users[users, head] @ self.products.T, out=best)
         return np.asarray(best + self.popularity)
+
+    def with_popularity(self, factor: float) -> Learned:
+        """The same learner with its popularity scale times `factor`: what is new to a user needs more of it."""
+        return Learned(self.users, self.products, self.popularity * np.float32(factor))
+
+
+class Window(NamedTuple):
+    """One stretch of time: what was known at its start, and what is asked.
+
+    `learned` has the learner's scores, `content` float32 (products, D) content vectors; users int64 (u,) are those with
+    an embedding and something to find.
+    """
+
+    history: History
+    learned: Learned
+    content: Vectors
+    questions: list[Question]
+    users: NDArray[np.int64]
+
+
+class Method(NamedTuple):
+    """A retrieval method: its name, the settings it chooses from, how it is made for a window, what it is asked."""
+
+    name: str
+    settings: list[Setting]
+    make: Callable[[Window, Setting], Scorer]
+    protocols: tuple[str, ...]
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -126,12 +133,13 @@ def _methods(config: Config) -> list[Method]:
     windows = [{"window": days} for days in config.windows]
     half_lives = [{"half_life": days} for days in config.half_lives]
     knn = [dict(zip(("source", "target", "window", "half_life"), numbers, strict=True)) for numbers in config.knn]
+    factors = [{"factor": factor} for factor in config.popularity]
     return [
         Method("popularity", windows, lambda known, setting: Popularity(known.history, **setting), _WARM),
         Method("own frequency", half_lives, lambda known, setting: OwnFrequency(known.history, **setting), _WARM),
         Method("item-kNN", knn, lambda known, setting: ItemKnn(known.history, **setting), _WARM),
         Method("content only", [{}], lambda known, setting: ContentOnly(known.history, known.content), _WARM + _COLD),
-        Method("learner", [{}], lambda known, setting: known.learned, _WARM + _COLD),
+        Method("learner", factors, lambda known, setting: known.learned.with_popularity(**setting), _WARM + _COLD),
     ]
 
 

@@ -39,6 +39,9 @@ class Fixed:
     def scores(self, users):
         return self.all[users].copy()
 
+    def with_popularity(self, factor):
+        return self
+
 
 def matrix(rows):
     return sparse.csr_array(np.array(rows, bool))
@@ -201,6 +204,12 @@ def test_the_best_head_scores_and_popularity_is_added():
     products = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], np.float32)
     learned = evaluate.Learned(users, products, np.array([0.0, 0.5, 0.0], np.float32))
     assert learned.scores(np.array([0])).tolist() == [[1.0, 1.5, 0.0]]
+
+
+def test_more_popularity_never_touches_the_cosines():
+    users, products = np.eye(2, dtype=np.float32)[:, None], np.eye(2, dtype=np.float32)
+    learned = evaluate.Learned(users, products, np.array([0.5, 0.0], np.float32)).with_popularity(4.0)
+    np.testing.assert_allclose(learned.scores(np.array([1])), [[2.0, 1.0]])
 
 
 def test_planted_levels_agree_with_the_category_tree(shop):
