@@ -82,7 +82,6 @@ class PipelineConfig(StageConfig):
 
     seed: int = Field(default=0, ge=0, description="seed of every random choice; part of every artifact's key")
     threads: int = execution(2, "CPU threads of torch and DuckDB", ge=1)
-    device: str = execution("cpu", "torch device of the learner and the ranker")
     cuts: Cuts
     events: data.ingest.Config
     graph: graph.build.Config

@@ -96,7 +96,8 @@ def _kernels_name() -> dict[str, Any]:
 def _gpu() -> dict[str, Any]:
     import torch
 
-    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: everything runs on the CPU"
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    found += ": every stage runs on the CPU so far"
     return _finding("gpu", True, found, "", needed=False)
 
 

@@ -49,7 +49,7 @@ def orchestrated(config: PipelineConfig, store: Store, progress: Progress) -> Sn
 
 
 def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runner) -> Snapshot:
-    ctx = RunContext(seed=config.seed, device=config.device, threads=config.threads, progress=progress)
+    ctx = RunContext(seed=config.seed, threads=config.threads, progress=progress)
     record = RunRecord(store, config)
     refs: dict[str, ArtifactRef] = {}
     for stage in STAGES:

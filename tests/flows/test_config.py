@@ -60,7 +60,7 @@ def test_unreadable_toml_is_a_usage_error(tmp_path):
 
 
 def test_execution_fields_do_not_enter_results():
-    config = load_config(named("demo"), None, {"threads": 1, "device": "cpu"})
+    config = load_config(named("demo"), None, {"threads": 1})
     assert "threads" not in config.result_fields()
     assert "seed" in config.result_fields()
 
