@@ -21,7 +21,6 @@ from typing import Any
 from data import snapshot
 from data.artifacts import Store
 from flows import inspection
-from flows.tasks import git_state, library_versions
 
 RESULTS = Path(__file__).parent / "results" / "pipeline.csv"
 COLUMNS = ["what", "peer", "metric", "unit", "shape", "value", "machine", "versions", "git_sha", "date"]
@@ -38,8 +37,8 @@ def main() -> None:
         root = options.keep or Path(scratch) / "store"
         mode = "prefect" if options.prefect else "direct"
         rows = [_timed(options.preset, root, mode, "first run"), _timed(options.preset, root, mode, "second run")]
-        rows += _stages(Store(root), options.preset)
-        _append(rows, f"{options.preset} {mode}")
+        rows += _stages(Store(root))
+        append(rows, f"{options.preset} {mode}", Store(root))
 
 
 def _timed(preset: str, root: Path, mode: str, what: str) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def _timed(preset: str, root: Path, mode: str, what: str) -> dict[str, Any]:
     return {"what": what, "metric": "wall time", "unit": "s", "value": round(time.monotonic() - started, 1)}
 
 
-def _stages(store: Store, preset: str) -> list[dict[str, Any]]:
+def _stages(store: Store) -> list[dict[str, Any]]:
     inspection.verify(store, None)
     found = snapshot.load(store)
     rows = []
@@ -60,11 +59,13 @@ def _stages(store: Store, preset: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _append(rows: list[dict[str, Any]], shape: str) -> None:
-    versions = ";".join(f"{name}={version}" for name, version in library_versions().items())
+def append(rows: list[dict[str, Any]], shape: str, store: Store) -> None:
+    """Append `rows` (what, metric, unit, value) of the run published in `store`; commit and versions are that run's."""
+    made = snapshot.load(store).ref(store, "report").manifest
+    versions = ";".join(f"{name}={version}" for name, version in made["versions"].items())
     machine = f"{platform.machine()} 2 cores CPU"
     common = {"peer": "", "shape": shape, "machine": machine, "versions": versions}
-    common |= {"git_sha": git_state()["git_sha"], "date": datetime.now(UTC).date().isoformat()}
+    common |= {"git_sha": made["code"]["git_sha"], "date": datetime.now(UTC).date().isoformat()}
     fresh = not RESULTS.exists()
     with open(RESULTS, "a", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
