@@ -115,19 +115,21 @@ def test_a_torn_lease_counts_as_none(tmp_path, content):
         assert lease.fence == 1
 
 
-def _race(folder, results):
+def _race(folder, results, all_tried):
     try:
         with leases.hold(Path(folder), "k") as lease:
             results.put(lease.fence)
-            time.sleep(0.3)
+            all_tried.wait(60)  # the winner holds on until the last racer, however late it starts, has tried
     except SystemStateError:
         results.put(0)
+        all_tried.wait(60)
 
 
 def test_of_many_at_once_exactly_one_holds(tmp_path):
     context = multiprocessing.get_context("fork" if os.name == "posix" and sys.version_info < (3, 12) else "spawn")
     results = context.SimpleQueue()
-    racers = [context.Process(target=_race, args=(str(tmp_path), results)) for _ in range(6)]
+    all_tried = context.Barrier(6)
+    racers = [context.Process(target=_race, args=(str(tmp_path), results, all_tried)) for _ in range(6)]
     for racer in racers:
         racer.start()
     outcomes = sorted(results.get() for _ in racers)
