@@ -13,7 +13,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from data.context import StageConfig, derive_seed
-from data.errors import UsageError
 from ranking.batch import Batcher, JaggedBatch
 from ranking.delayed import Delayed
 from ranking.evaluate import Floats, normalized_entropy, sampling_shift
@@ -47,24 +46,19 @@ class Sample:
 
     @classmethod
     def draw(cls, examples: Examples, max_rows: int) -> Sample:
-        """All positives of the training window and negatives thinned to `max_rows` in all, by hash of the event.
+        """At most about `max_rows` rows of the training window, chosen by hash of the event.
 
-        Raises UsageError when `max_rows` leaves no room for negatives.
+        Positives are kept first, but fill at most half of the sample; negatives take what is left.
         """
         rows = examples.rows(TRAIN)
-        labels = np.asarray(examples.columns["label"][rows])
-        positives = int(np.count_nonzero(labels))
-        if max_rows <= positives:
-            raise UsageError(
-                f"expected max_rows above the {positives:,} positives of [T0, T1), got {max_rows:,}: raise it"
-            )
-        keep = min(1.0, (max_rows - positives) / max(len(rows) - positives, 1))
-        hashes = np.asarray(examples.columns["event_hash"][rows])
-        kept = (labels > 0) | (hash_share(hashes) < keep)
-        kept_share = (np.count_nonzero(kept) - positives) / max(len(rows) - positives, 1)
-        prob = np.where(labels > 0, 1.0, kept_share) * examples.columns["sample_prob"][rows]
-        shift = sampling_shift(labels[kept], prob[kept])
-        return cls(rows[kept], examples.rows(VALIDATION), shift)
+        labels = np.asarray(examples.columns["label"][rows]) > 0
+        share = hash_share(np.asarray(examples.columns["event_hash"][rows]))
+        prob = examples.columns["sample_prob"][rows].astype(np.float64)
+        kept = labels & (share < max_rows / 2 / max(labels.sum(), 1))
+        kept |= ~labels & (share < (max_rows - kept.sum()) / max((~labels).sum(), 1))
+        for mine in (labels, ~labels):
+            prob[mine] *= kept[mine].mean() if mine.any() else 1.0
+        return cls(rows[kept], examples.rows(VALIDATION), sampling_shift(labels[kept], prob[kept]))
 
 
 @dataclass

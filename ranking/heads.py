@@ -1,6 +1,6 @@
 """The two heads of a ranker over explicit feature crosses and a deep layer, and their joint loss.
 
-The crosses are those of DCN-V2 (Wang et al., WWW 2021) in its parallel form.
+The crosses are those of DCN-V2 (Wang et al., WWW 2021) in its parallel, low-rank form.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from torch.nn import functional as F
 
 
 class CrossLayer(nn.Module):
-    """x0 * (W x + b) + x: one order of feature interaction more than x has."""
+    """x0 * (U V x + b) + x: one order of feature interaction more than x has, through `rank` components."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, rank: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, width)
+        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, width)
 
     def forward(self, first: Tensor, x: Tensor) -> Tensor:
         """(B, n), (B, n) -> (B, n)."""
-        crossed: Tensor = first * self.linear(x) + x
+        crossed: Tensor = first * self.up(self.down(x)) + x
         return crossed
 
 
 class Heads(nn.Module):
-    """Logits of both tasks from features (B, inputs): cross layers beside a deep layer, shared by the tasks."""
+    """Logits of both tasks from features (B, inputs): cross layers of rank `hidden` beside a layer of that width."""
 
     def __init__(self, inputs: int, hidden: int, dropout: float, num_crosses: int = 2) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(inputs)
-        self.crosses = nn.ModuleList(CrossLayer(inputs) for _ in range(num_crosses))
+        self.crosses = nn.ModuleList(CrossLayer(inputs, hidden) for _ in range(num_crosses))
         self.deep = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))
         self.tasks = nn.Linear(inputs + hidden, 2)
 

@@ -101,7 +101,7 @@ class Ranker(nn.Module):
         self.tokenizer = Tokenizer(width, buckets, levels, content_dim)
         num_query = self.tokenizer.num_query
         self.blocks = nn.ModuleList(Block(num_query, width, num_heads) for _ in range(num_blocks))
-        self.heads = Heads(num_query * width, 2 * width, dropout)
+        self.heads = Heads(num_query * width + self.tokenizer.num_fields, 2 * width, dropout)
 
     def forward(self, batch: JaggedBatch) -> tuple[Tensor, Tensor]:
         """(immediate, deep) logits on the sampled rows' scale."""
@@ -109,5 +109,5 @@ class Ranker(nn.Module):
         query = tokens.query
         for block in self.blocks:
             query = block(query, tokens)
-        immediate, deep = self.heads(query.flatten(1))
+        immediate, deep = self.heads(torch.cat([query.flatten(1), tokens.fields], dim=1))
         return immediate, deep

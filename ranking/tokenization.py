@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
-from ranking.numbers import table_size
+from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
 from ranking.reader import Level
+
+_OVERLAP_SCALE = 1000.0
+"""Overlaps count from a thousandth up: those of fine levels are small."""
 
 GROUP = 4
 """Rows of one visit that read its memory together."""
@@ -49,9 +52,13 @@ class Groups:
 
 @dataclass(frozen=True)
 class Tokens:
-    """`query` (B, Q, d); `memory` (V, M, d) with attention `bias` (V, M), -inf at padding; `groups` tie them."""
+    """`query` (B, Q, d); `memory` (V, M, d) with attention `bias` (V, M), -inf at padding; `groups` tie them.
+
+    `fields` (B, n): embedded counts, ages and overlaps, which the heads also cross directly.
+    """
 
     query: Tensor
+    fields: Tensor
     memory: Tensor
     bias: Tensor
     groups: Groups
@@ -86,8 +93,10 @@ class Tokenizer(nn.Module):
         self.event_type = table(NUM_EVENT_TYPES, width)
         self.gap = table(NUM_GAPS, width)
         self.content = nn.Linear(content_dim, width)
-        self.numbers = table(table_size(), width)
-        self.overlap = nn.Linear(2 * len(levels), width)
+        self.numbers = table(table_size(), width // 2)
+        self.overlaps = table(2 * len(levels) * NUM_STEPS, width // 2)
+        self.num_fields = (len(NUMBERS) + len(CROSSES) + 2 * len(levels)) * (width // 2)
+        self.fields = nn.Linear(self.num_fields, width)
         self.level = nn.Parameter(0.02 * torch.randn(max(1, len(levels)), width))
         self.role = nn.Parameter(0.02 * torch.randn(self.num_query, width))
         self.item_norm = nn.LayerNorm(width)
@@ -96,7 +105,8 @@ class Tokenizer(nn.Module):
         """Tokens of a batch; every memory row holds at least its user's id token."""
         items = self._items(batch)
         memory, bias = self._memory(batch, items)
-        return Tokens(self._query(batch, items), memory, bias, Groups.of(batch.visit))
+        fields = self._fields(batch)
+        return Tokens(self._query(batch, items, fields), fields, memory, bias, Groups.of(batch.visit))
 
     def _items(self, batch: JaggedBatch) -> Tensor:
         """(I, d): id, advertiser, category path and content of each distinct product."""
@@ -106,11 +116,14 @@ class Tokenizer(nn.Module):
         items: Tensor = self.item_norm(ids + category + self.content(batch.item_content))
         return items
 
-    def _query(self, batch: JaggedBatch, items: Tensor) -> Tensor:
+    def _query(self, batch: JaggedBatch, items: Tensor, fields: Tensor) -> Tensor:
         """(B, Q, d): the candidate, its interests and its advertiser's by level, the context."""
         product = self._bags(batch.product_slots, batch.product_weight)
         advertiser = self._bags(batch.advertiser_slots, batch.advertiser_weight)
-        tokens = [items[batch.candidate].unsqueeze(1), product, advertiser, self._context(batch).unsqueeze(1)]
+        context = (
+            self.surface(batch.surface) + self.hour(batch.hour) + self.weekday(batch.weekday) + self.fields(fields)
+        )
+        tokens = [items[batch.candidate].unsqueeze(1), product, advertiser, context.unsqueeze(1)]
         return torch.cat(tokens, dim=1) + self.role
 
     def _bags(self, slots: Tensor, weight: Tensor) -> Tensor:
@@ -119,15 +132,16 @@ class Tokenizer(nn.Module):
         means = [weighted[:, level.start : level.stop].sum(1) for level in self.levels]
         return torch.stack(means, 1) if means else weighted.new_zeros(len(slots), 0, weighted.shape[-1])
 
-    def _context(self, batch: JaggedBatch) -> Tensor:
+    def _fields(self, batch: JaggedBatch) -> Tensor:
+        """(B, n): each stepped number, and the overlap of the user's bag with the product's and the advertiser's."""
         slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
         shared = [
             overlap(slots, weight, batch.product_slots, batch.product_weight, self.levels),
             overlap(slots, weight, batch.advertiser_slots, batch.advertiser_weight, self.levels),
         ]
-        moment = self.surface(batch.surface) + self.hour(batch.hour) + self.weekday(batch.weekday)
-        context: Tensor = moment + self.numbers(batch.numbers).sum(1) + self.overlap(torch.cat(shared, dim=1))
-        return context
+        step = half_octaves(_OVERLAP_SCALE * torch.cat(shared, dim=1))
+        step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
+        return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1)], dim=1)
 
     def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:
         """(V, M, d) and (V, M): history, the user's id, the user's primitives (log weight as attention bias)."""
@@ -144,6 +158,11 @@ class Tokenizer(nn.Module):
         """(S, d): the level embedding of each slot."""
         rows = [number for number, level in enumerate(self.levels) for _ in range(level.start, level.stop)]
         return self.level[torch.tensor(rows, dtype=torch.int64)]
+
+
+def half_octaves(values: Tensor) -> Tensor:
+    """int64: the step of each value >= 0, as in `ranking.numbers`."""
+    return torch.floor(2 * torch.log2(1 + values)).long().clamp(0, NUM_STEPS - 1)
 
 
 def table(rows: int, width: int) -> nn.Embedding:

@@ -49,7 +49,9 @@ class Config(StageConfig):
     )
     seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1, description="seeds, paired between the arms")
     max_rows: int = Field(
-        default=60_000, ge=1, description="training rows [count]: all positives, and negatives thinned by hash"
+        default=60_000,
+        ge=1,
+        description="training rows [count], chosen by hash: positives first, up to half, then negatives",
     )
     architecture: Architecture = Field(default=Architecture(), description="size of the networks")
     schedule: Schedule = Field(default=Schedule(), description="how the networks are trained")

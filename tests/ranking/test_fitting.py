@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from data.artifacts import ArtifactRef
-from data.errors import UsageError
 from ranking.batch import Batcher, Buckets, JaggedBatch, learned_bags
 from ranking.delayed import delayed_labels
 from ranking.evaluate import normalized_entropy
@@ -36,18 +35,24 @@ def test_thinning_keeps_every_positive_and_corrects_for_the_rest(examples: Examp
     rows = examples.rows(TRAIN)
     labels, prob = examples.columns["label"][rows], examples.columns["sample_prob"][rows]
     positives = int(labels.sum())
-    sample = Sample.draw(examples, positives + 40)
+    sample = Sample.draw(examples, 2 * positives)
     kept = examples.columns["label"][sample.train]
     assert kept.sum() == positives
-    assert 15 < (kept == 0).sum() < 80
+    assert 0.8 * positives < (kept == 0).sum() < 1.2 * positives < (labels == 0).sum()
     share = (kept == 0).sum() / (labels == 0).sum()
     assert sample.shift == pytest.approx(np.log(share * prob[labels == 0][0]), abs=1e-6)
     assert sample.validation.tolist() == examples.rows(VALIDATION).tolist()
 
 
-def test_a_limit_without_room_for_negatives_is_refused(examples: Examples) -> None:
-    with pytest.raises(UsageError, match="above the"):
-        Sample.draw(examples, int(examples.columns["label"][examples.rows(TRAIN)].sum()))
+def test_many_positives_leave_half_of_the_sample_to_negatives(examples: Examples) -> None:
+    rows = examples.rows(TRAIN)
+    labels, prob = examples.columns["label"][rows], examples.columns["sample_prob"][rows]
+    sample = Sample.draw(examples, 120)
+    kept = examples.columns["label"][sample.train]
+    assert 40 < kept.sum() < 80
+    assert 40 < (kept == 0).sum() < 80
+    shares = [(kept == value).sum() / (labels == value).sum() for value in (0, 1)]
+    assert sample.shift == pytest.approx(np.log(shares[0] * prob[labels == 0][0] / shares[1]), abs=1e-6)
 
 
 def test_without_a_limit_all_rows_are_kept(examples: Examples) -> None:

@@ -178,7 +178,7 @@ def test_heads_start_at_the_base_rates(examples: Examples) -> None:
     network.heads.start_at(0.2, 1.0)
     nn.init.zeros_(network.heads.tasks.weight)
     with torch.no_grad():
-        immediate, deep = network.heads(torch.randn(3, network.tokenizer.num_query * 8))
+        immediate, deep = network.heads(torch.randn(3, network.heads.norm.normalized_shape[0]))
     assert torch.allclose(torch.sigmoid(immediate), torch.full((3,), 0.2))
     assert torch.allclose(torch.sigmoid(deep), torch.full((3,), 1 - 1e-4))
 
