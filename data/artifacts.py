@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,33 @@ class ArtifactRef:
             )
         return path
 
+    def names(self, folder: str) -> list[str]:
+        """The listed files below `folder` (with its closing slash), in name order."""
+        return sorted(name for name in self.manifest["files"] if name.startswith(folder))
+
+    def rows(self, name: str) -> int:
+        """Recorded rows of a file, or of all files below a folder named with its closing slash."""
+        return sum(int(self.manifest["files"][part]["rows"]) for part in self._parts(name))
+
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table:
-        """A Parquet file of the artifact as an Arrow table (page checksums verified)."""
-        return pq.read_table(self.file(name), columns=columns, filters=filters, page_checksum_verification=True)
+        """A Parquet file as an Arrow table (page checksums verified), or all those below a folder one after the other.
+
+        A folder is named with its closing slash.
+        """
+        read = partial(pq.read_table, columns=columns, filters=filters, page_checksum_verification=True)
+        tables = [read(self.file(part)) for part in self._parts(name)]
+        if not tables:
+            raise BadDataError(f"{self.stage} {self.key}: expected files below {name!r}, found none. {self._remedy}")
+        return pa.concat_tables(tables)
 
     def batches(self, name: str, columns: list[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
-        """A Parquet file in batches of at most `rows` rows, so that memory does not grow with the file."""
-        with pq.ParquetFile(self.file(name), page_checksum_verification=True) as reader:
-            yield from reader.iter_batches(batch_size=rows, columns=columns)
+        """The same in batches of at most `rows` rows, so that memory does not grow with the files."""
+        for part in self._parts(name):
+            with pq.ParquetFile(self.file(part), page_checksum_verification=True) as reader:
+                yield from reader.iter_batches(batch_size=rows, columns=columns)
+
+    def _parts(self, name: str) -> list[str]:
+        return self.names(name) if name.endswith("/") else [name]
 
     def array(self, name: str) -> np.ndarray:
         """A .npy file of the artifact, memory-mapped read-only."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from data import engine as engines
-from data import schema
+from data import parts, schema
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
 from data.engine import Engine
@@ -20,7 +20,6 @@ from data.sources import completejourney as journey
 from data.sources import files as own
 
 _TABLES = {
-    "events": schema.EVENTS,
     "products": schema.PRODUCTS,
     "advertisers": schema.ADVERTISERS,
     "campaigns": schema.CAMPAIGNS,
@@ -95,7 +94,10 @@ def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
                 yield piece
                 step.advance(piece.num_rows)
 
-        return {name: out.write_batches(f"{name}.parquet", cols, pieces(name, cols)) for name, cols in _TABLES.items()}
+        rows = {"events": parts.write_events(out, pieces("events", schema.EVENTS))}
+        for name, columns in _TABLES.items():
+            rows[name] = out.write_batches(f"{name}.parquet", columns, pieces(name, columns))
+        return rows
 
 
 def _by_type(engine: Engine) -> dict[str, Any]:

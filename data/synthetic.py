@@ -15,9 +15,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from data import parts
 from data.artifacts import OutputDir
 from data.context import Metrics
-from data.schema import ADVERTISERS, CAMPAIGNS, EVENTS, MICROS_PER_DAY, PRODUCTS, QUARANTINE, USERS, to_micros
+from data.schema import (
+    ADVERTISERS,
+    CAMPAIGNS,
+    EVENTS,
+    MICROS_PER_DAY,
+    PRODUCTS,
+    QUARANTINE,
+    USERS,
+    to_micros,
+)
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 TREE = {
@@ -28,6 +38,7 @@ TREE = {
 }
 """Department > category > type: the category paths, and the interests planted in users."""
 
+_ENTITIES = ("products", "advertisers", "campaigns", "users")
 _STYLES = ("Organic", "Classic", "Family", "Premium", "Daily", "Mini", "Golden", "Rustic")
 _LEAVES = tuple((dept, cat, leaf) for dept, cats in TREE.items() for cat, leaves in cats.items() for leaf in leaves)
 _SHOWN = 6
@@ -79,7 +90,8 @@ def write_events(tables: dict[str, pa.Table], out: OutputDir) -> Metrics:
     """Write a world as an `events` artifact; returns its summary."""
     events = tables["events"]
     counts = Counter(events["event_type"].to_pylist())
-    for name in ("events", "products", "advertisers", "campaigns", "users"):
+    rows = {"events": parts.write_events(out, [parts.in_order(events)])}
+    for name in _ENTITIES:
         out.write_table(f"{name}.parquet", tables[name])
     out.write_table("quarantine.parquet", QUARANTINE.empty_table())
     summary = {
@@ -88,7 +100,7 @@ def write_events(tables: dict[str, pa.Table], out: OutputDir) -> Metrics:
         "first_ts": events["ts"][0].as_py(),
         "last_ts": events["ts"][-1].as_py(),
         "counts": dict(sorted(counts.items())),
-        "rows": {name.removesuffix(".parquet"): rows for name, rows in out.rows.items()},
+        "rows": rows | {name: out.rows[f"{name}.parquet"] for name in _ENTITIES},
         "sample_prob": {name: {"min": 1.0, "max": 1.0} for name in sorted(counts)},
     }
     out.write_json("summary.json", summary)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from data.artifacts import ArtifactRef
+from data.parts import EVENT_PARTS
 from data.schema import from_micros
 
 Row = Mapping[str, Any]
@@ -27,7 +28,7 @@ def activity(events: ArtifactRef, event_type: str) -> tuple[Counter[str], Counte
     """Events of `event_type` by user and by product. Memory grows with users and products, not with events."""
     users: Counter[str] = Counter()
     products: Counter[str] = Counter()
-    for batch in events.batches("events.parquet", ["user_id", "product_id", "event_type"]):
+    for batch in events.batches(EVENT_PARTS, ["user_id", "product_id", "event_type"]):
         kept = batch.filter(pc.equal(batch["event_type"], event_type))
         for column, counter in (("user_id", users), ("product_id", products)):
             for counted in pc.value_counts(kept[column].drop_null()).to_pylist():
@@ -113,7 +114,7 @@ def recent(
     wanted &= pc.field("product_id").is_valid()
     columns = ["user_id", "product_id", "ts", "known_at"]
     last: dict[str, dict[tuple[str, str], tuple[int, int]]] = {user: {} for user in until}
-    for row in events.table("events.parquet", columns, wanted).to_pylist():
+    for row in events.table(EVENT_PARTS, columns, wanted).to_pylist():
         if max(row["ts"] + 1, row["known_at"]) <= until[row["user_id"]]:
             bought = (from_micros(row["ts"]).date().isoformat(), row["product_id"])
             before, times = last[row["user_id"]].get(bought, (0, 0))

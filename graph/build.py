@@ -12,6 +12,7 @@ from pydantic import Field
 
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
+from data.parts import EVENT_PARTS
 from data.schema import EVENT_TYPES, visible_from
 from graph.catalogue import catalogue_edges, catalogue_mentions
 from graph.csr import EdgeList, write_graph
@@ -46,7 +47,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
 
 def _event_batches(events: ArtifactRef, config: Config) -> Iterator[pa.RecordBatch]:
-    for batch in events.batches("events.parquet", columns=_COLUMNS, rows=config.batch_rows):
+    for batch in events.batches(EVENT_PARTS, columns=_COLUMNS, rows=config.batch_rows):
         yield batch.filter(pc.is_in(batch["event_type"], value_set=pa.array(config.event_types, pa.string())))
 
 
@@ -98,6 +99,5 @@ def _visible(batch: pa.RecordBatch) -> NDArray[np.int64]:
     return visible_from(batch["ts"].to_numpy(), batch["known_at"].to_numpy())
 
 
-def _rows(events: ArtifactRef) -> int | None:
-    rows = events.manifest["files"]["events.parquet"]["rows"]
-    return None if rows is None else int(rows)
+def _rows(events: ArtifactRef) -> int:
+    return events.rows(EVENT_PARTS)

@@ -18,6 +18,7 @@ from pydantic import Field
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime
 from data.errors import BadDataError, UsageError
+from data.parts import EVENT_PARTS
 from data.schema import EVENT_TYPES, MICROS_PER_DAY, to_micros
 from ranking.asof import AsOf, Ints
 from ranking.external import to_external as to_external
@@ -244,7 +245,7 @@ def _survey(config: Config, events: ArtifactRef) -> tuple[int, pa.Array, int]:
 
 def _impressions(config: Config, events: ArtifactRef, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     start = to_micros(config.t0)
-    for batch in events.batches("events.parquet", columns or _EVENT_COLUMNS, BATCH_ROWS):
+    for batch in events.batches(EVENT_PARTS, columns or _EVENT_COLUMNS, BATCH_ROWS):
         chosen = pc.and_(pc.equal(batch["event_type"], "impression"), pc.is_valid(batch["product_id"]))
         kept = batch.filter(pc.and_(chosen, pc.greater_equal(batch["ts"], start)))
         if len(kept):
@@ -253,7 +254,7 @@ def _impressions(config: Config, events: ArtifactRef, columns: list[str] | None 
 
 def _of_types(events: ArtifactRef, types: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     names = ["user_id", "product_id", "request_id", "ts", "known_at"]
-    for batch in events.batches("events.parquet", [*names, "event_type"]):
+    for batch in events.batches(EVENT_PARTS, [*names, "event_type"]):
         yield batch.filter(pc.is_in(batch["event_type"], value_set=pa.array(types, pa.string()))).select(names)
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig
 from data.errors import UsageError, nearest
+from data.parts import EVENT_PARTS
 from data.schema import EVENT_TYPES, visible_from
 
 _COLUMNS = ["user_id", "product_id", "advertiser_id", "event_type", "ts", "known_at"]
@@ -78,9 +79,9 @@ def _encode(
 ) -> dict[str, NDArray]:
     wanted = pa.array(kinds, pa.string())
     parts: dict[str, list[NDArray]] = {name: [] for name in (*_CODES, "ts", "visible_from")}
-    total = events.manifest["files"]["events.parquet"]["rows"]
+    total = events.rows(EVENT_PARTS)
     with ctx.progress.step("read histories", total, "events") as step:
-        for batch in events.batches("events.parquet", _COLUMNS):
+        for batch in events.batches(EVENT_PARTS, _COLUMNS):
             kept = batch.filter(pc.is_in(batch["event_type"], value_set=wanted))
             for name, kind in _CODES.items():
                 column = name if name == "event_type" else f"{name}_id"

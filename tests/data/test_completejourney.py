@@ -12,6 +12,7 @@ from data import ingest
 from data.artifacts import Store
 from data.context import RunContext, derive_seed
 from data.errors import SystemStateError
+from data.parts import EVENT_PARTS
 from data.schema import to_micros
 from data.sources import completejourney
 
@@ -120,7 +121,7 @@ def expected_exposures(tables, prob=0.3):
 def test_every_bought_impression_and_exactly_the_hashed_sample_of_the_rest_is_kept(build):
     tables = miniature()
     ref = build(tables)
-    rows = [row for row in ref.table("events.parquet").to_pylist() if row["event_id"].startswith("i-")]
+    rows = [row for row in ref.table(EVENT_PARTS).to_pylist() if row["event_id"].startswith("i-")]
     expected = expected_exposures(tables)
     assert {row["event_id"]: row["sample_prob"] for row in rows} == pytest.approx(expected)
     assert len(rows) == len(expected)
@@ -136,7 +137,7 @@ def test_a_purchase_carries_basket_value_and_owner_and_shares_the_baskets_time(b
     tables = miniature()
     line = next(t for t in tables["transactions"] if t["product_id"] == 110)
     event_id = f"t-{line['household_id']}-{line['basket_id']}-110"
-    rows = {row["event_id"]: row for row in build(tables).table("events.parquet").to_pylist()}
+    rows = {row["event_id"]: row for row in build(tables).table(EVENT_PARTS).to_pylist()}
     row = rows[event_id]
     assert (row["event_type"], row["ts"], row["value"], row["request_id"], row["advertiser_id"], row["surface"]) == (
         "purchase", micros(line["transaction_timestamp"]), 2.5, str(line["basket_id"]), "3", "store",
@@ -144,7 +145,7 @@ def test_a_purchase_carries_basket_value_and_owner_and_shares_the_baskets_time(b
 
 
 def test_surfaces_name_where_a_product_was_seen_and_the_code_of_a_repeated_row_is_fixed(build):
-    rows = build(miniature()).table("events.parquet").to_pylist()
+    rows = build(miniature()).table(EVENT_PARTS).to_pylist()
     seen = {(row["product_id"], row["surface"]) for row in rows if row["event_id"].startswith("i-")}
     assert ("102", "mailer:A") in seen
     assert ("104", "display:5") in seen
@@ -154,7 +155,7 @@ def test_surfaces_name_where_a_product_was_seen_and_the_code_of_a_repeated_row_i
 
 def test_receipts_are_impressions_and_redemptions_conversions_known_when_their_day_is_over(build):
     ref = build(miniature())
-    rows = {row["event_id"]: row for row in ref.table("events.parquet").to_pylist() if row["campaign_id"]}
+    rows = {row["event_id"]: row for row in ref.table(EVENT_PARTS).to_pylist() if row["campaign_id"]}
     assert sorted(rows) == [
         "c-1-1-2-20170110",
         "c-2-1-1-20170111",
@@ -200,13 +201,13 @@ def test_lines_of_products_outside_the_catalogue_are_set_aside(build):
     assert unknown
     assert [row["row"] for row in found] == unknown
     assert {(row["rule"], row["value"]) for row in found} == {("unknown_product", "140")}
-    assert "140" not in ref.table("events.parquet")["product_id"].to_pylist()
+    assert "140" not in ref.table(EVENT_PARTS)["product_id"].to_pylist()
 
 
 def test_users_are_described_or_known_from_their_first_event(build):
     ref = build(miniature())
     users = {row["user_id"]: row for row in ref.table("users.parquet").to_pylist()}
-    events = ref.table("events.parquet").to_pylist()
+    events = ref.table(EVENT_PARTS).to_pylist()
     assert set(users) == {row["user_id"] for row in events}
     assert users["1"]["attributes"] == [("age", "65+"), ("kids_count", "0")]
     assert users["1"]["known_at"] == micros(START)
@@ -230,7 +231,9 @@ def test_row_order_and_threads_change_no_byte(build):
 def test_another_seed_samples_other_impressions_and_changes_nothing_else(build):
     tables = miniature()
     one, two = hashes(build(tables)), hashes(build(tables, seed=1))
-    assert {name for name in one if one[name] != two[name]} == {"events.parquet"}
+    changed = {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)}
+    assert changed
+    assert all(name.startswith(EVENT_PARTS) for name in changed)
 
 
 def test_deleting_what_comes_later_leaves_every_earlier_row_as_it_was(build):
@@ -238,16 +241,16 @@ def test_deleting_what_comes_later_leaves_every_earlier_row_as_it_was(build):
     cut = START + 30 * DAY
     past = {**tables, "transactions": [t for t in tables["transactions"] if t["transaction_timestamp"] < cut]}
     settings = {"households": 2000, "products_share": 0.7}
-    whole, early = (build(t, settings).table("events.parquet").to_pylist() for t in (tables, past))
+    whole, early = (build(t, settings).table(EVENT_PARTS).to_pylist() for t in (tables, past))
     assert early == [row for row in whole if row["ts"] < micros(cut)]
     assert len(early) > 50
 
 
 def test_a_subset_is_part_of_the_whole(build):
     tables = miniature()
-    whole = {row["event_id"] for row in build(tables).table("events.parquet").to_pylist()}
+    whole = {row["event_id"] for row in build(tables).table(EVENT_PARTS).to_pylist()}
     part = build(tables, {"households": 1500, "products_share": 0.5, "weeks": 4})
-    rows = part.table("events.parquet").to_pylist()
+    rows = part.table(EVENT_PARTS).to_pylist()
     assert {row["event_id"] for row in rows} < whole
     assert 1 < len({row["user_id"] for row in rows}) < 30
     assert 5 < part.table("products.parquet").num_rows < 35
@@ -272,7 +275,7 @@ def test_identity_holds_the_package_version_and_every_files_hash():
 def test_the_real_package_gives_a_small_consistent_log(make_ref, store):
     config = ingest.Config(completejourney={"households": 40, "products_share": 0.1, "weeks": 20})
     ref = make_ref(store, "events", lambda out: ingest.run(config, {}, out, RunContext()))
-    events = ref.table("events.parquet")
+    events = ref.table(EVENT_PARTS)
     products = set(ref.table("products.parquet")["product_id"].to_pylist())
     assert events.num_rows > 300
     assert set(events["product_id"].to_pylist()) - {None} <= products

@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from data import ingest, schema, synthetic
+from data import ingest, parts, schema, synthetic
+from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.errors import BadDataError, SystemStateError
+from data.parts import EVENT_PARTS
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -28,12 +30,16 @@ def read(store, make_ref):
     return run
 
 
+def _read(ref: ArtifactRef, name: str) -> pa.Table:
+    return ref.table(EVENT_PARTS if name == "events" else f"{name}.parquet")
+
+
 def test_a_world_written_as_a_foreign_shop_is_read_back_row_for_row(read, tmp_path, world):
     synthetic.write_csv(world, tmp_path)
     ref = read(shop_config(tmp_path), "shop")
     lost = {"events": ("position", "source"), "products": ("price",), "advertisers": (), "campaigns": (), "users": ()}
     for name, columns in lost.items():
-        found, planted = ref.table(f"{name}.parquet"), world[name]
+        found, planted = _read(ref, name), world[name] if name != "events" else parts.in_order(world[name])
         assert found.schema == planted.schema, name
         assert found.drop_columns(list(columns)).equals(planted.drop_columns(list(columns))), name
     summary = ref.json("summary.json")
@@ -69,13 +75,15 @@ def test_row_order_file_split_and_threads_change_no_byte(read, tmp_path):
 def test_every_table_is_sorted_by_identity_and_has_its_schema(read):
     ref = read(shop_config(FIXTURES), "shop")
     identity = {"products": ["product_id"], "users": ["user_id"], "advertisers": ["advertiser_id"],
-                "campaigns": ["campaign_id"], "events": ["ts", "event_id"]}  # fmt: skip
+                "campaigns": ["campaign_id"], "events": ["day", "ts", "event_id"]}  # fmt: skip
     for name, columns in identity.items():
-        table = ref.table(f"{name}.parquet")
-        keys = list(zip(*(table[column].to_pylist() for column in columns), strict=True))
-        assert keys == sorted(keys), name
+        table = _read(ref, name)
         assert table.schema == getattr(schema, name.upper())
         assert table.schema.metadata == getattr(schema, name.upper()).metadata
+        seen = schema.visible_from(table["ts"].to_numpy(), table["known_at"].to_numpy()) if name == "events" else None
+        table = table if seen is None else table.append_column("day", pa.array(parts.day_of(seen)))
+        keys = list(zip(*(table[column].to_pylist() for column in columns), strict=True))
+        assert keys == sorted(keys), name
     assert ref.table("quarantine.parquet").schema == schema.QUARANTINE
 
 
@@ -86,7 +94,7 @@ def test_tables_that_are_not_listed_are_derived_from_the_others(read, tmp_path):
     for name, column in (("advertisers", "advertiser_id"), ("users", "user_id"), ("campaigns", "campaign_id")):
         ids = derived.table(f"{name}.parquet")[column]
         assert ids.equals(full.table(f"{name}.parquet")[column]), name
-    events = derived.table("events.parquet").to_pylist()
+    events = derived.table(EVENT_PARTS).to_pylist()
     known = {row["user_id"]: row["known_at"] for row in derived.table("users.parquet").to_pylist()}
     for user, at in known.items():
         assert at == min(row["known_at"] for row in events if row["user_id"] == user)
@@ -99,7 +107,7 @@ def test_a_little_memory_is_enough(read, tmp_path, world):
     many = [f"{copy}-{row}" for copy in range(8) for row in rows]
     (tmp_path / "shop_events.csv").write_text(header + "".join(many))
     ref = read(shop_config(tmp_path, memory_limit="60MB"), "shop")
-    assert ref.table("events.parquet").num_rows == len(many)
+    assert ref.table(EVENT_PARTS).num_rows == len(many)
     assert not (tmp_path / "store" / "work" / "events" / "shop" / "spill").exists()
 
 

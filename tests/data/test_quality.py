@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from data import ingest, quality
 from data.context import RunContext
 from data.errors import BadDataError
+from data.parts import EVENT_PARTS
 from data.sources import cells, files
 
 EVENTS = """id,who,item,kind,when,paid
@@ -75,7 +76,7 @@ def quarantine(ref):
 
 def test_good_files_become_the_contracts_tables_with_nothing_set_aside(shop, read):
     ref = read(shop())
-    events = ref.table("events.parquet").to_pylist()
+    events = ref.table(EVENT_PARTS).to_pylist()
     assert [row["event_id"] for row in events] == ["e1", "e2", "e3", "e4"]
     assert events[1] == {
         "event_id": "e2", "user_id": "u1", "product_id": "p1", "advertiser_id": "a1", "campaign_id": None,
@@ -120,7 +121,7 @@ def test_a_bad_row_is_set_aside_by_file_row_and_column_and_the_rest_is_kept(shop
     line, _, (column, rule, value) = BAD_ROWS[name]
     ref = read(shop(EVENTS + line + "\n", max_bad=0.5))
     assert quarantine(ref) == [("events.csv", 5, column, rule, value)]
-    assert ref.table("events.parquet").num_rows == 4
+    assert ref.table(EVENT_PARTS).num_rows == 4
     assert ref.metrics["quarantined"] == {f"events: {rule}": 1}
 
 
@@ -146,7 +147,7 @@ def test_a_row_with_two_faults_counts_once_against_the_limit(shop, read):
 def test_equal_duplicates_are_dropped_counted_and_not_called_bad(shop, read):
     again = "".join(EVENTS.splitlines(keepends=True)[1:])
     ref = read(shop(EVENTS + again, PRODUCTS + "p1,a1,Green Tea,Drinks > Tea\n"))
-    assert ref.table("events.parquet").num_rows == 4
+    assert ref.table(EVENT_PARTS).num_rows == 4
     assert ref.table("products.parquet").num_rows == 2
     assert ref.metrics["equal_duplicates"] == {"products": 1, "events": 4}
     assert quarantine(ref) == []
@@ -224,7 +225,7 @@ def test_utf8_is_followed_across_chunk_borders(tmp_path, monkeypatch, cut):
 
 def test_compressed_text_is_checked_and_read(shop, read, tmp_path):
     (tmp_path / "events.csv.gz").write_bytes(gzip.compress(EVENTS.encode()))
-    assert read(shop(events__paths=["events.csv.gz"])).table("events.parquet").num_rows == 4
+    assert read(shop(events__paths=["events.csv.gz"])).table(EVENT_PARTS).num_rows == 4
     (tmp_path / "events.csv.gz").write_bytes(gzip.compress(EVENTS.encode() + b"\xe9"))
     with pytest.raises(BadDataError, match=r"events\.csv\.gz, line 6"):
         read(shop(events__paths=["events.csv.gz"]), "second")
@@ -255,24 +256,24 @@ def test_iso_times_with_and_without_zone_are_utc(shop, read):
     times = ["2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-15T00:13:20+02:00", "2023-11-14T22:13:20.000001Z"]
     rows = "".join(f"e{i},u1,p1,shown,{time},\n" for i, time in enumerate(times))
     ref = read(shop(EVENTS.splitlines()[0] + "\n" + rows, events__time_unit="iso"))
-    assert ref.table("events.parquet")["ts"].to_pylist() == [1_700_000_000_000_000] * 3 + [1_700_000_000_000_001]
+    assert ref.table(EVENT_PARTS)["ts"].to_pylist() == [1_700_000_000_000_000] * 3 + [1_700_000_000_000_001]
 
 
 def test_numbered_events_make_a_log_that_says_its_time_is_an_order(shop, read):
     rows = "".join(f"e{i},u1,p1,shown,{i},\n" for i in range(3))
     ref = read(shop(EVENTS.splitlines()[0] + "\n" + rows, events__time_unit="order"))
     assert ref.json("summary.json")["time_kind"] == "order"
-    first, second, third = ref.table("events.parquet")["ts"].to_pylist()
+    first, second, third = ref.table(EVENT_PARTS)["ts"].to_pylist()
     assert second - first == third - second == 1_000_000
 
 
 def test_without_ids_an_event_is_identified_by_who_did_what_when_and_where(shop, read):
     columns = {name: theirs for name, theirs in MAPPING["events"]["columns"].items() if name != "event_id"}
     twice = EVENTS + "e5,u1,p1,bought,1700000300000,2.5\n"
-    ids = read(shop(twice, events__columns=columns)).table("events.parquet")["event_id"].to_pylist()
+    ids = read(shop(twice, events__columns=columns)).table(EVENT_PARTS)["event_id"].to_pylist()
     assert len(ids) == len(set(ids)) == 4, "the repeated purchase is the same event"
     turned = "\n".join([EVENTS.splitlines()[0], *reversed(EVENTS.splitlines()[1:])]) + "\n"
-    assert read(shop(turned, events__columns=columns), "turned").table("events.parquet")["event_id"].to_pylist() == ids
+    assert read(shop(turned, events__columns=columns), "turned").table(EVENT_PARTS)["event_id"].to_pylist() == ids
 
 
 def test_levels_in_several_columns_and_defaults_are_understood(shop, read):
@@ -293,7 +294,7 @@ def test_without_levels_a_product_has_no_category(shop, read):
 def test_cells_may_be_separated_by_other_signs(shop, read, tmp_path, suffix, sign, delimiter):
     (tmp_path / f"log.{suffix}").write_text(EVENTS.replace(",", sign))
     ref = read(shop(events__paths=[f"log.{suffix}"], events__delimiter=delimiter))
-    assert ref.table("events.parquet").num_rows == 4
+    assert ref.table(EVENT_PARTS).num_rows == 4
 
 
 def test_quotes_line_breaks_marks_and_byte_order_marks_are_read_as_written(shop, read):
@@ -318,7 +319,7 @@ def test_files_of_one_name_in_several_folders_are_told_apart(shop, read, tmp_pat
         line = f"x-{folder},{user},p1,shown,1700000000000,\nx-{folder},{user},p1,shown,1700000000000,\n"
         (outside / folder / "log[1].csv").write_text(EVENTS.splitlines()[0] + "\n" + line)
     ref = read(shop(events__paths=[str(outside / "*" / "log*.csv"), str(outside / "one" / "log[1].csv")]))
-    assert ref.table("events.parquet")["user_id"].to_pylist() == ["u8", "u9"]
+    assert ref.table(EVENT_PARTS)["user_id"].to_pylist() == ["u8", "u9"]
     assert ref.metrics["equal_duplicates"]["events"] == 2
 
 
@@ -326,7 +327,7 @@ def test_a_time_known_before_it_happened_is_known_when_it_happened(shop, read):
     columns = {**MAPPING["events"]["columns"], "known_at": "logged"}
     lines = EVENTS.splitlines()
     stamped = [lines[0] + ",logged"] + [f"{line},{1700000000000 + 10**6 * i}" for i, line in enumerate(lines[1:])]
-    rows = read(shop("\n".join(stamped) + "\n", events__columns=columns)).table("events.parquet").to_pylist()
+    rows = read(shop("\n".join(stamped) + "\n", events__columns=columns)).table(EVENT_PARTS).to_pylist()
     assert [row["known_at"] - row["ts"] for row in rows] == [0, 700_000_000, 1_600_000_000, 2_500_000_000]
 
 

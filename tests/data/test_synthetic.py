@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict
 
-from data import synthetic
+from data import parts, synthetic
+from data.parts import EVENT_PARTS
 from data.schema import to_micros
 
 
@@ -52,7 +53,7 @@ def test_cuts_are_ordered_midnights_inside_the_world(world):
 
 
 def test_the_world_as_an_artifact_describes_itself(synthetic_events, world):
-    assert synthetic_events.table("events.parquet").equals(world["events"])
+    assert synthetic_events.table(EVENT_PARTS).equals(parts.in_order(world["events"]))
     summary = synthetic_events.json("summary.json")
     assert sum(summary["counts"].values()) == world["events"].num_rows == summary["rows"]["events"]
     assert summary["first_ts"] <= summary["last_ts"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from data import vectors
+from data import parts, vectors
 from data.artifacts import ArtifactRef, Store
 from data.schema import ADVERTISERS, EVENTS, PRIMITIVE_EDGES, PRIMITIVES, PRODUCTS, TOKENS, USERS
 
@@ -69,7 +69,7 @@ class Artifacts:
         self, out: Any, event_type: str = "purchase", known_after_days: int = 0, time_kind: str = "clock"
     ) -> None:
         rows = [self._event(i, event_type, known_after_days) for i in range(30 * len(self.users))]
-        _write(out, "events.parquet", EVENTS, rows)
+        parts.write_events(out, [parts.in_order(pa.Table.from_pylist(rows, schema=EVENTS))])
         _write(out, "products.parquet", PRODUCTS, [self._product(i) for i in range(len(self.products))])
         brands = [
             {"advertiser_id": a, "name": HOSTILE if i == 0 else f"Brand {i}", "vertical": "Grocery", "known_at": START}

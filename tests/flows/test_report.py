@@ -7,6 +7,7 @@ import pytest
 
 from data.artifacts import OutputDir
 from data.context import RunContext
+from data.parts import EVENT_PARTS
 from flows import report, report_bags, report_map, report_tables
 from tests.flows.report_artifacts import AS_OF, DAY, HOSTILE, START, Artifacts, page_data
 
@@ -139,7 +140,7 @@ def test_bag_is_the_newest_one_with_its_weights_and_residual(artifacts, html):
 
 
 def test_recent_events_are_titles_known_before_the_bag(artifacts, html):
-    events = artifacts.refs["events"].table("events.parquet").to_pylist()
+    events = artifacts.refs["events"].table(EVENT_PARTS).to_pylist()
     card = page_data(html)["bags"]["user"][0]
     mine = [row for row in events if row["user_id"] == card["id"] and row["ts"] < AS_OF]
     newest = max(mine, key=lambda row: row["ts"])
@@ -152,7 +153,7 @@ def test_recent_events_are_titles_known_before_the_bag(artifacts, html):
 
 def test_an_event_known_late_is_not_shown_before_it_was_known(tmp_path):
     events = Artifacts(tmp_path, users=8).publish("events", known_after_days=5)
-    mine = [row for row in events.table("events.parquet").to_pylist() if row["user_id"] == "user0"]
+    mine = [row for row in events.table(EVENT_PARTS).to_pylist() if row["user_id"] == "user0"]
     until = min(row["ts"] for row in mine) + 5 * DAY
     assert report_bags.recent(events, {"user0": until - 1}, "purchase", 99) == {"user0": []}
     known = [row for row in mine if row["known_at"] <= until]

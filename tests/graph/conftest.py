@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from data import parts
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import RunContext
 from data.schema import ADVERTISERS, CAMPAIGNS, EVENTS, PRODUCTS, QUARANTINE, USERS
@@ -44,7 +45,7 @@ def _write(out: OutputDir, rows: Sequence[Event]) -> None:
         for name, (owner, path, known) in sorted(CATALOGUE.items())
     ]
     campaigns = [{"campaign_id": "spring", "advertiser_id": "mill", "known_at": 2}]
-    out.write_table("events.parquet", _events(rows))
+    parts.write_events(out, [parts.in_order(_events(rows))])
     out.write_table("products.parquet", pa.Table.from_pylist(products, schema=PRODUCTS))
     out.write_table(
         "advertisers.parquet", pa.Table.from_pylist([{"advertiser_id": "mill", "known_at": 1}], ADVERTISERS)

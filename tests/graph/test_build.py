@@ -2,6 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from data import synthetic
 from data.artifacts import Store, sha256_file
 from data.context import RunContext
 from graph import build
@@ -108,11 +109,7 @@ def test_a_sampled_event_stands_for_one_over_its_probability(store, world):
     column = events.schema.get_field_index("sample_prob")
     kept = events.set_column(column, events.schema.field(column), pa.array([0.25] * 40, pa.float32()))
 
-    def write(out):
-        for name, table in (world | {"events": kept}).items():
-            out.write_table(f"{name}.parquet", table)
-
-    ref = make_ref(store, "events", write)
+    ref = make_ref(store, "events", lambda out: synthetic.write_events(world | {"events": kept}, out))
     run = make_ref(store, "graph", lambda out: build.run(build.Config(), {"events": ref}, out, RunContext()))
     assert set(GraphStore.open(run).csr(Relation("user", "impression", "product")).weight.tolist()) == {4.0}
 
