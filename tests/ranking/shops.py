@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from data import parts
 from data.artifacts import ArtifactRef, Store
 from data.context import RunContext
 from data.schema import ADVERTISERS, EVENTS, MICROS_PER_DAY, PRODUCTS, TOKENS, USERS, conform, to_micros
@@ -147,7 +148,8 @@ def publish_shop(shop: Shop, store: Path) -> dict[str, ArtifactRef]:
     """The artifacts `events`, `features` and `tokens` of a shop."""
 
     def events(out: Any) -> None:
-        keys = {"events": ("ts", "event_id"), "products": ("product_id",), "users": ("user_id",)}
+        parts.write_events(out, [parts.in_order(shop.events)])
+        keys = {"products": ("product_id",), "users": ("user_id",)}
         for name, key in (keys | {"advertisers": ("advertiser_id",)}).items():
             out.write_table(f"{name}.parquet", getattr(shop, name).sort_by([(column, "ascending") for column in key]))
 
