@@ -17,10 +17,16 @@ from data.schema import EVENT_TYPES
 from graph.csr import EdgeList, to_csr
 from graph.neighbourhood import Neighbourhood, Side, total
 from graph.picks import Picks
-from graph.store import CHILD_OF, IN_CATEGORY, NODE_TYPES, OWNED_BY, Csr, GraphStore, Relation
-
-DEFAULT_ENGAGEMENT = ("view", "click", "cart", "purchase", "conversion", "interested")
-"""Event types that show interest: being shown something does not, and `not_interested` shows the contrary."""
+from graph.store import (
+    CHILD_OF,
+    DEFAULT_ENGAGEMENT,
+    IN_CATEGORY,
+    NODE_TYPES,
+    OWNED_BY,
+    Csr,
+    GraphStore,
+    Relation,
+)
 
 
 class Engagement:
@@ -107,4 +113,4 @@ def _at_owner(events: Csr, owners: Csr) -> tuple[NDArray[np.int64], ...]:
     owned = owners.rowptr[product + 1] > first
     product, first = product[owned], first[owned]
     visible = np.maximum(events.visible_from[owned], owners.visible_from[first])
-    return owners.col[first].astype(np.int64), product, np.asarray(events.time[owned]), visible
+    return owners.col[first].astype(np.int64), product, np.asarray(events.times[owned]), visible

@@ -17,7 +17,7 @@ def to_hetero(store: GraphStore) -> HeteroData:
     """Every node type (num_nodes, entity_id, known_at) and every forward relation that has edges.
 
     Relations carry edge_index int64 (2, E), time and visible_from int64 us (E,), weight float32 (E,), rows in the
-    store's order. `ToUndirected` or `graph.csr.write_graph` adds the reverse. Copies the graph into memory.
+    store's order. `ToUndirected` adds the reverse. Copies the graph into memory.
     """
     data = HeteroData()
     for kind in NODE_TYPES:
@@ -30,13 +30,13 @@ def to_hetero(store: GraphStore) -> HeteroData:
             src = np.repeat(np.arange(store.num_nodes[relation.src]), np.diff(csr.rowptr))
             edges = data[tuple(relation)]
             edges.edge_index = torch.from_numpy(np.stack([src, csr.col.astype(np.int64)]))
-            for name in ("time", "visible_from", "weight"):
-                setattr(edges, name, torch.tensor(getattr(csr, name)))
+            edges.time, edges.weight = torch.tensor(csr.times), torch.tensor(csr.weights)
+            edges.visible_from = torch.tensor(csr.visible_from)
     return data
 
 
 def from_hetero(data: HeteroData) -> tuple[dict[str, pa.Table], dict[Relation, EdgeList]]:
-    """Node tables and forward edge lists, ready for `graph.csr.write_graph`, which then writes the very same files.
+    """Node tables and forward edge lists, of which `graph.csr.to_csr` makes the very same arrays.
 
     Raises BadDataError for an edge type that is no forward relation of the store.
     """

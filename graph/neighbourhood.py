@@ -29,7 +29,7 @@ class Side:
         mask = (position >= 0) & (position < count)
         edge = np.where(mask, self.csr.rowptr[nodes] + position, 0)
         node = self.csr.col[edge].astype(np.int64)
-        time = np.full(node.shape, TIMELESS) if self.timeless else self.csr.time[edge]
+        time = np.full(node.shape, TIMELESS) if self.timeless else self._time(edge)
         return Picks(
             node_type=np.full(node.shape, NODE_TYPES.index(self.relation.dst), np.int8),
             node=node,
@@ -39,6 +39,9 @@ class Side:
             weight=np.ones(node.shape),
             mask=mask,
         )
+
+    def _time(self, edge: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.csr.visible_from[edge] - 1 if self.csr.time is None else self.csr.time[edge]
 
 
 class Neighbourhood:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.errors import UsageError, nearest
-from graph.engagement import DEFAULT_ENGAGEMENT, Engagement
+from graph.engagement import Engagement
 from graph.links import Links
 from graph.picks import TIMELESS, Picks, counter_hash, join, unit_interval
-from graph.store import NODE_TYPES, GraphStore
+from graph.store import DEFAULT_ENGAGEMENT, NODE_TYPES, GraphStore
 
 _PRODUCT = NODE_TYPES.index("product")
 

@@ -102,7 +102,7 @@ def _edges(store: GraphStore, name: str, code: int, weight: float, end: int) -> 
     return (
         user[seen],
         csr.col[seen].astype(np.int64),
-        csr.time[seen],
+        csr.times[seen],
         np.full(count, code, np.int64),
         np.full(count, weight, np.float32),
     )

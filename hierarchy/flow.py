@@ -63,13 +63,13 @@ def flow(together: Together, neighbours: int) -> tuple[NDArray[np.int64], NDArra
 
 def _blocks(events: Csr, before: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """(user, product, time) of the edges visible at `before`, whole users together."""
-    rowptr, start = np.asarray(events.rowptr), 0
+    rowptr, times, start = np.asarray(events.rowptr), events.times, 0
     while start < len(rowptr) - 1:
         stop = max(start + 1, int(np.searchsorted(rowptr, rowptr[start] + _EDGES, "right")) - 1)
         own = slice(int(rowptr[start]), int(rowptr[stop]))
         visible = events.visible_from[own] <= before
         user = np.repeat(np.arange(start, stop), np.diff(rowptr[start : stop + 1]))
-        yield user[visible], events.col[own][visible].astype(np.int64), events.time[own][visible]
+        yield user[visible], events.col[own][visible].astype(np.int64), times[own][visible]
         start = stop
 
 

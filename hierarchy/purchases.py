@@ -46,7 +46,7 @@ def history_at(store: GraphStore, event_type: str, as_of: int) -> History:
     """The events of a type that are visible at `as_of` [us]."""
     events, user = _events(store, event_type)
     seen = np.asarray(events.visible_from) <= as_of
-    age = (as_of - events.time[seen]) / MICROS_PER_DAY
+    age = (as_of - events.times[seen]) / MICROS_PER_DAY
     sizes = store.num_nodes["user"], store.num_nodes["product"]
     return History(user[seen], events.col[seen].astype(np.int64), age, *sizes)
 
@@ -54,7 +54,7 @@ def history_at(store: GraphStore, event_type: str, as_of: int) -> History:
 def bought_between(store: GraphStore, event_type: str, start: int, end: int) -> sparse.csr_array:
     """1 where a user has an event of a type with ts in [start, end) [us] with a product, bool (users, products)."""
     events, user = _events(store, event_type)
-    within = (events.time >= start) & (events.time < end)
+    within = (events.times >= start) & (events.times < end)
     sizes = store.num_nodes["user"], store.num_nodes["product"]
     found = _csr(np.ones(int(within.sum()), np.float32), user[within], events.col[within], sizes)
     return sparse.csr_array(found.astype(bool))

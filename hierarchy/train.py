@@ -15,9 +15,8 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime, derive_seed, execution
 from data.errors import UsageError, nearest
 from data.schema import to_micros
-from graph.engagement import DEFAULT_ENGAGEMENT
 from graph.sampler import Budget, TemporalSampler
-from graph.store import GraphStore
+from graph.store import DEFAULT_ENGAGEMENT, GraphStore
 from hierarchy.alarms import require_alive
 from hierarchy.batches import BatchMaker, make_samplers
 from hierarchy.content import WITH_ID, ContentTable, open_content

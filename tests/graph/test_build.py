@@ -29,7 +29,7 @@ def triples(store, relation):
     csr = store.csr(relation)
     src = np.repeat(np.arange(len(csr.rowptr) - 1), np.diff(csr.rowptr))
     names = [store.entity_ids(kind).to_pylist() for kind in (relation.src, relation.dst)]
-    columns = src.tolist(), csr.col.tolist(), csr.time.tolist(), csr.visible_from.tolist()
+    columns = src.tolist(), csr.col.tolist(), csr.times.tolist(), csr.visible_from.tolist()
     return {(names[0][s], names[1][d], time, seen) for s, d, time, seen in zip(*columns, strict=True)}
 
 
@@ -111,7 +111,7 @@ def test_a_sampled_event_stands_for_one_over_its_probability(store, world):
 
     ref = make_ref(store, "events", lambda out: synthetic.write_events(world | {"events": kept}, out))
     run = make_ref(store, "graph", lambda out: build.run(build.Config(), {"events": ref}, out, RunContext()))
-    assert set(GraphStore.open(run).csr(Relation("user", "impression", "product")).weight.tolist()) == {4.0}
+    assert set(GraphStore.open(run).csr(Relation("user", "impression", "product")).weights.tolist()) == {4.0}
 
 
 def test_the_synthetic_world_becomes_a_graph_with_degrees(store: Store, synthetic_events, world):

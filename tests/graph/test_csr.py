@@ -15,7 +15,7 @@ def test_rows_are_sorted_by_visibility_then_time():
     csr = to_csr(edges(ROWS), 4, 3)
     assert csr.rowptr.tolist() == [0, 4, 4, 6, 6]
     assert csr.visible_from.tolist() == [10, 10, 10, 12, 6, 6]
-    assert csr.time.tolist()[3:] == [1, 4, 5]
+    assert csr.times.tolist()[3:] == [1, 4, 5]
     assert csr.col.dtype == np.int32
 
 
