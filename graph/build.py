@@ -138,7 +138,10 @@ def _encode(
 
 def _concatenate(parts: list[EdgeList]) -> EdgeList:
     columns: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in EdgeList.__dataclass_fields__}
-    return EdgeList(**{name: None if arrays[0] is None else np.concatenate(arrays) for name, arrays in columns.items()})
+    whole: dict[str, Any] = {}
+    for name, arrays in columns.items():
+        whole[name] = None if arrays[0] is None else np.concatenate(arrays)
+    return EdgeList(**whole)
 
 
 def _visible(batch: pa.RecordBatch) -> NDArray[np.int64]:
