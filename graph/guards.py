@@ -1,0 +1,189 @@
+"""Guards: events no person makes in a day leave the log before it becomes edges.
+
+Every rule looks at one user's single day, so days can be guarded one by one, in any order, on any machine. Two rules
+judge the whole user-day and drop all of it, the impressions too (clicks without them would turn the rest into
+rejections). That reads the rest of that day, but it can only remove a user-day whole: no example of that user-day is
+left that could learn from it. To drop only what follows the burst would let every bot through up to the limit, every
+day, which is most of what a patient one does. The caps keep what came first and never look ahead.
+
+A basket is many products at one moment, so acts are counted in distinct moments: 200 lines of one receipt are one act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from data.context import StageConfig
+from data.schema import EVENT_TYPES
+from graph.chunks import Chunk
+from graph.groups import crowded, members, mix, rank, starts
+
+RULES = ("burst", "repetition", "repeats", "user_day", "impressions", "not_interested")
+"""In the order in which they are applied: an event is counted under the first that cuts it."""
+
+_IMPRESSION, _REJECTION = EVENT_TYPES.index("impression"), EVENT_TYPES.index("not_interested")
+
+
+class Config(StageConfig):
+    """Limits on a user's day. Engaged events are all but impressions and not_interested. None switches a rule off."""
+
+    burst_moments: int | None = Field(
+        default=30,
+        ge=1,
+        description="most distinct moments [count] with engaged events within burst_seconds; more drop the user-day",
+    )
+    burst_seconds: float = Field(
+        default=60.0, gt=0, description="window of the burst rule [s]; no effect if burst_moments is unset"
+    )
+    repetition: float | None = Field(
+        default=4.0,
+        gt=1,
+        description="most events [mean count] of one type on one target over a user-day; more drop the user-day",
+    )
+    repetition_events: int = Field(
+        default=40, ge=1, description="engaged events [count] from which repetition is judged; no effect if it is unset"
+    )
+    repeats: int | None = Field(
+        default=5, ge=1, description="most events [count] of a type by a user on one target a day; not for impressions"
+    )
+    user_day: int | None = Field(default=500, ge=1, description="most engaged events [count] of a user and day")
+    impressions: int | None = Field(default=2_000, ge=1, description="most impressions [count] of a user and day")
+    not_interested: int | None = Field(
+        default=50, ge=1, description="most not_interested events [count] of a user and day"
+    )
+    max_weight: float | None = Field(
+        default=10_000.0,
+        ge=1,
+        description="largest weight [1 / sample_prob] of an event; larger ones are lowered to it",
+    )
+
+
+def guard(chunk: Chunk, config: Config) -> tuple[Chunk, dict[str, Any]]:
+    """The events of `chunk` that pass, weights capped, and what was cut.
+
+    Counts: seen {event type: rows}, cut {rule: {event type: rows}}, user_days {rule: user-days dropped whole} and
+    weights_capped. They add over chunks (`add_counts`). Time O(n) plus sorts of the few user-days near a limit.
+    """
+    day = _Day(chunk)
+    cut = np.zeros(len(chunk), np.int8)  # 0 kept, else 1 + index in RULES
+    dropped = {}
+    for name, flagged in (("burst", _bursts(day, config)), ("repetition", _repetitive(day, config))):
+        dropped[name] = len(flagged)
+        _mark(cut, name, day.rows_of(flagged))
+    _mark(cut, "repeats", day.beyond(cut, day.kind != _IMPRESSION, config.repeats, by_target=True))
+    _mark(cut, "user_day", day.beyond(cut, day.engaged, config.user_day))
+    _mark(cut, "impressions", day.beyond(cut, day.kind == _IMPRESSION, config.impressions))
+    _mark(cut, "not_interested", day.beyond(cut, day.kind == _REJECTION, config.not_interested))
+    kept, capped = _weights_capped(chunk.take(cut == 0) if cut.any() else chunk, config.max_weight)
+    by_rule = {name: _by_type(chunk.kind[cut == code]) for code, name in enumerate(RULES, start=1)}
+    return kept, {"seen": _by_type(chunk.kind), "cut": by_rule, "user_days": dropped, "weights_capped": capped}
+
+
+def add_counts(total: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts of two chunks together; an empty `total` is nothing."""
+    names = dict.fromkeys((*total, *more))
+    nested = {name for name in names if isinstance(more.get(name, total.get(name)), Mapping)}
+    return {
+        name: add_counts(total.get(name, {}), more.get(name, {}))
+        if name in nested
+        else total.get(name, 0) + more.get(name, 0)
+        for name in names
+    }
+
+
+class _Day:
+    """A chunk's events by user-day and target, as single int64 keys."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk, self.kind = chunk, chunk.kind
+        self.engaged = (self.kind != _IMPRESSION) & (self.kind != _REJECTION)
+        self.key = chunk.user.astype(np.int64) * (chunk.last_day - chunk.first_day + 1) + (chunk.day - chunk.first_day)
+
+    def acts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the events at `rows` did: target and event type in one number; -1 .. -8 without a target."""
+        part = self.chunk.take(rows)
+        target = np.full(len(rows), -1, np.int64)
+        for code, column in enumerate((part.campaign, part.advertiser, part.product)):
+            target = np.where(column >= 0, column.astype(np.int64) * 3 + code, target)
+        return target * len(EVENT_TYPES) + part.kind
+
+    def crowds(self, limit: int) -> NDArray[np.int64]:
+        """Engaged events of user-days with more than `limit` of them, by user-day and time."""
+        rows = np.flatnonzero(self.engaged)
+        rows = rows[crowded(self.key[rows], limit)]
+        return rows[np.lexsort((self.chunk.time[rows], self.key[rows]))]
+
+    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """All events of the user-days `keys`."""
+        return members(self.key, keys) if len(keys) else keys
+
+    def beyond(
+        self, cut: NDArray[np.int8], of: NDArray[np.bool_], limit: int | None, by_target: bool = False
+    ) -> NDArray[np.int64]:
+        """Events not `cut` yet that come after the first `limit` of their user-day (and target and type)."""
+        if limit is None:
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(of & (cut == 0))
+        if by_target:
+            acts = self.acts(rows)
+            near = crowded(mix(self.key[rows], acts).astype(np.int64), limit)
+            rows, acts = rows[near], acts[near]
+        else:
+            rows = rows[crowded(self.key[rows], limit)]
+            acts = np.zeros(len(rows), np.int64)
+        key, part = self.key[rows], self.chunk.take(rows)
+        seen, weight = part.visible_from, part.weight.view(np.int32)
+        tie = mix(part.product, part.advertiser, part.campaign, part.kind, seen, weight)
+        order = np.lexsort((tie, part.time, acts, key))
+        place = rank(starts(key[order], acts[order]))
+        return rows[order[place >= limit]]
+
+
+def _bursts(day: _Day, config: Config) -> NDArray[np.int64]:
+    """User-days with more than `burst_moments` distinct moments of engagement within `burst_seconds`."""
+    limit = config.burst_moments
+    if limit is None:
+        return np.zeros(0, np.int64)
+    rows = day.crowds(limit)
+    key, time = day.key[rows], day.chunk.time[rows]
+    moment = starts(key, time)
+    key, time = key[moment], time[moment]
+    span = time[limit:] - time[: len(time) - limit]
+    near = (key[limit:] == key[: len(key) - limit]) & (span <= config.burst_seconds * 1e6)
+    return np.unique(key[limit:][near])
+
+
+def _repetitive(day: _Day, config: Config) -> NDArray[np.int64]:
+    """User-days of many engaged events that do the same to few targets, over and over."""
+    if config.repetition is None:
+        return np.zeros(0, np.int64)
+    rows = day.crowds(config.repetition_events - 1)
+    key, acts = day.key[rows], day.acts(rows)
+    order = np.lexsort((acts, key))
+    key, acts = key[order], acts[order]
+    first = np.flatnonzero(starts(key))
+    if not len(first):
+        return key
+    events = np.diff(first, append=len(key))
+    distinct = np.add.reduceat(starts(key, acts).astype(np.int64), first)
+    return key[first[(events >= config.repetition_events) & (events > config.repetition * distinct)]]
+
+
+def _mark(cut: NDArray[np.int8], rule: str, rows: NDArray[np.int64]) -> None:
+    cut[rows[cut[rows] == 0]] = 1 + RULES.index(rule)
+
+
+def _weights_capped(chunk: Chunk, limit: float | None) -> tuple[Chunk, int]:
+    heavy = 0 if limit is None else int((chunk.weight > limit).sum())
+    return (replace(chunk, weight=np.minimum(chunk.weight, np.float32(limit))), heavy) if heavy else (chunk, 0)
+
+
+def _by_type(kind: NDArray[np.int8]) -> dict[str, int]:
+    counts = np.bincount(kind, minlength=len(EVENT_TYPES)).tolist()
+    return {name: count for name, count in zip(EVENT_TYPES, counts, strict=True) if count}
