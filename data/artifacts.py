@@ -27,6 +27,7 @@ from data.errors import BadDataError, SystemStateError
 from data.schema import SCHEMA_VERSION
 
 _CHUNK = 1 << 20
+_NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES}
 _PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin"}
 
 
@@ -160,6 +161,7 @@ class OutputDir:
     work: Path
     key: str
     rows: dict[str, int] = field(default_factory=dict)
+    adopted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def file(self, name: str) -> Path:
         """Path to write `name` at (parent folders made); raises BadDataError for pickle-like suffixes."""
@@ -167,7 +169,27 @@ class OutputDir:
         if target.suffix in _PICKLES:
             raise BadDataError(f"{name}: artifacts hold no pickles; write safetensors, npy, Parquet or JSON")
         target.parent.mkdir(parents=True, exist_ok=True)
+        if self.adopted.pop(name, None):
+            target.unlink()  # written anew: the other artifact shares these bytes and must keep them
         return target
+
+    def adopt(self, ref: ArtifactRef, name: str, as_name: str | None = None) -> None:
+        """Take a file of another artifact unchanged, as `as_name` if that is given: no bytes are moved or hashed.
+
+        It is hard-linked (copied where links cannot be made, as across file systems), so either artifact may be
+        deleted. Its recorded rows and sha256 are kept. Raises BadDataError when it is not listed or torn.
+        """
+        source, target = ref.file(name), self.file(as_name or name)
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            shutil.copyfile(source, target)
+        listed = ref.manifest["files"][name]
+        self.adopted[as_name or name] = dict(listed)
+        if listed["rows"] is not None:
+            self.rows[as_name or name] = listed["rows"]
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Arrow table as Parquet (zstd, page checksums)."""
@@ -253,7 +275,7 @@ class Store:
             try:
                 yield out, extras
                 manifest = {"stage": stage, "key": key, "schema_version": SCHEMA_VERSION, **causes, **extras}
-                manifest["files"] = _describe(draft, out.rows)
+                manifest["files"] = _describe(draft, out.rows, out.adopted)
                 out.write_json("manifest.json", manifest)
                 _fsync_tree(draft)
                 leases.check_fence(work, lease)
@@ -303,11 +325,15 @@ def _is_about_store(error: OSError, root: Path) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def _describe(folder: Path, rows: Mapping[str, int]) -> dict[str, Any]:
+def _describe(folder: Path, rows: Mapping[str, int], adopted: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     described = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        described[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size, "rows": rows.get(name)}
+        described[name] = adopted.get(name) or {
+            "sha256": sha256_file(path),
+            "bytes": path.stat().st_size,
+            "rows": rows.get(name),
+        }
     return described
 
 

@@ -218,3 +218,52 @@ def test_the_manifest_says_what_caused_the_artifact(store):
     manifest = json.loads((store.root / "stage" / "key" / "manifest.json").read_text())
     assert (manifest["stage"], manifest["key"], manifest["seed"], manifest["duration_s"]) == ("stage", "key", 3, 1.5)
     assert manifest["inputs"] == {"events": "e1"}
+
+
+def test_an_adopted_file_shares_its_bytes_and_is_not_hashed_again(store, make_ref, ref, monkeypatch):
+    hashed = []
+    real = artifacts.sha256_file
+    monkeypatch.setattr(artifacts, "sha256_file", lambda path: hashed.append(path.name) or real(path))
+
+    def take(out):
+        out.adopt(ref, "rows.parquet")
+        out.adopt(ref, "sub/values.npy", "moved/values.npy")
+        return {}
+
+    taken = make_ref(store, "stage", take, "taken")
+    assert hashed == []
+    assert taken.file("rows.parquet").samefile(ref.file("rows.parquet"))
+    assert taken.manifest["files"]["rows.parquet"] == ref.manifest["files"]["rows.parquet"]
+    assert taken.rows("moved/values.npy") == 3
+    taken.verify()
+
+
+def test_where_links_cannot_be_made_an_adopted_file_is_copied(store, make_ref, ref, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(artifacts.os, "link", refuse)
+    taken = make_ref(store, "stage", lambda out: out.adopt(ref, "rows.parquet") or {}, "copied")
+    assert not taken.file("rows.parquet").samefile(ref.file("rows.parquet"))
+    assert taken.table("rows.parquet").equals(TABLE)
+    taken.verify()
+
+
+def test_writing_over_an_adopted_file_leaves_the_others_bytes_alone(store, make_ref, ref):
+    def replace(out):
+        out.adopt(ref, "rows.parquet")
+        out.write_table("rows.parquet", TABLE.slice(0, 3))
+        return {}
+
+    taken = make_ref(store, "stage", replace, "replaced")
+    assert taken.table("rows.parquet").num_rows == taken.rows("rows.parquet") == 3
+    assert ref.table("rows.parquet").equals(TABLE)
+    ref.verify()
+    taken.verify()
+
+
+def test_a_torn_file_is_not_adopted(store, make_ref, ref):
+    with open(ref.path / "rows.parquet", "ab") as stream:
+        stream.write(b"x")
+    with pytest.raises(BadDataError, match="torn"):
+        make_ref(store, "stage", lambda out: out.adopt(ref, "rows.parquet"), "taken")
