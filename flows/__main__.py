@@ -165,6 +165,21 @@ def doctor(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> N
         raise typer.Exit(4)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    ctx: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="A benchmark's name; their list if left out.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a benchmark of this checkout; what follows is the benchmark's own (`strata bench NAME -- --help`)."""
+    from flows import bench as benchmarks
+
+    if name is None:
+        _print(benchmarks.benchmarks(), as_json, benchmarks.render_names)
+    else:
+        _print(benchmarks.run(name, ctx.args), as_json, benchmarks.render)
+
+
 def _print(value: Any, as_json: bool, render: Any) -> None:
     if as_json:
         print(json.dumps(value, indent=1, ensure_ascii=False))

@@ -8,22 +8,17 @@ Rows are written only when the run published a snapshot and `verify` found every
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from data import snapshot
 from data.artifacts import Store
 from flows import inspection
-
-RESULTS = Path(__file__).parent / "results" / "pipeline.csv"
-COLUMNS = ["what", "peer", "metric", "unit", "shape", "value", "machine", "versions", "git_sha", "date"]
+from tests.benchmarks import rows
 
 
 def main() -> None:
@@ -36,42 +31,34 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = options.keep or Path(scratch) / "store"
         mode = "prefect" if options.prefect else "direct"
-        rows = [_timed(options.preset, root, mode, "first run"), _timed(options.preset, root, mode, "second run")]
-        rows += _stages(Store(root))
-        append(rows, f"{options.preset} {mode}", Store(root))
+        found = [_timed(options.preset, root, mode, "first run"), _timed(options.preset, root, mode, "second run")]
+        found += _stages(Store(root))
+        append(found, f"{options.preset} {mode}", Store(root))
 
 
 def _timed(preset: str, root: Path, mode: str, what: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "flows", "run", "--preset", preset, "--store", str(root)]
     started = time.monotonic()
     subprocess.run(command + (["--direct"] if mode == "direct" else []), check=True)
-    return {"what": what, "metric": "wall time", "unit": "s", "value": round(time.monotonic() - started, 1)}
+    return {"what": what, "metric": "wall time", "unit": "s", "p50": round(time.monotonic() - started, 1)}
 
 
 def _stages(store: Store) -> list[dict[str, Any]]:
     inspection.verify(store, None)
     found = snapshot.load(store)
-    rows = []
+    timed = []
     for stage in found.stages:
         manifest = found.ref(store, stage).manifest
         for field, metric, unit in (("duration_s", "stage time", "s"), ("peak_rss_mb", "peak memory", "MB")):
-            rows.append({"what": stage, "metric": metric, "unit": unit, "value": manifest[field]})
-    return rows
+            timed.append({"what": stage, "metric": metric, "unit": unit, "p50": manifest[field]})
+    return timed
 
 
-def append(rows: list[dict[str, Any]], shape: str, store: Store) -> None:
-    """Append `rows` (what, metric, unit, value) of the run published in `store`; commit and versions are that run's."""
+def append(found: list[dict[str, Any]], shape: str, store: Store) -> None:
+    """Append the rows `found` in the run published in `store`; commit and versions are that run's."""
     made = snapshot.load(store).ref(store, "report").manifest
-    versions = ";".join(f"{name}={version}" for name, version in made["versions"].items())
-    machine = f"{platform.machine()} 2 cores CPU"
-    common = {"peer": "", "shape": shape, "machine": machine, "versions": versions}
-    common |= {"git_sha": made["code"]["git_sha"], "date": datetime.now(UTC).date().isoformat()}
-    fresh = not RESULTS.exists()
-    with open(RESULTS, "a", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS)
-        if fresh:
-            writer.writeheader()
-        writer.writerows(common | row for row in rows)
+    versions, sha = rows.versions_text(made["versions"]), made["code"]["git_sha"]
+    rows.append("pipeline", found, shape=shape, versions=versions, git_sha=sha)
 
 
 if __name__ == "__main__":

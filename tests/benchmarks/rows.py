@@ -1,0 +1,90 @@
+"""The rows of tests/benchmarks/results/*.csv: one writer and one set of columns for every benchmark."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.tasks import git_state, library_versions
+
+RESULTS = Path(__file__).parent / "results"
+COLUMNS = (
+    "what",
+    "peer",
+    "metric",
+    "unit",
+    "shape",
+    "dtype",
+    "p20",
+    "p50",
+    "p80",
+    "machine",
+    "versions",
+    "git_sha",
+    "date",
+)
+
+
+def spread(samples: Sequence[float], digits: int = 3) -> dict[str, Any]:
+    """p20, p50, p80 of repeated measurements; one alone is a p50 with no spread."""
+    if len(samples) == 1:
+        return {"p20": "", "p50": round(float(samples[0]), digits), "p80": ""}
+    marks = np.quantile(np.asarray(samples, np.float64), (0.2, 0.5, 0.8))
+    return {name: round(float(mark), digits) for name, mark in zip(("p20", "p50", "p80"), marks, strict=True)}
+
+
+def versions_of(*peers: str) -> str:
+    """Versions of the libraries that shape our results, then of `peers`, as name=version;..."""
+    found = library_versions()
+    for name in peers:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found = found | {name: importlib.metadata.version(name)}
+    return versions_text(found)
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Versions by library as one cell."""
+    return ";".join(f"{name}={version}" for name, version in versions.items())
+
+
+def commit() -> str:
+    """The commit of the checkout, marked "+" when files differ from it."""
+    state = git_state()
+    return f"{state['git_sha'] or ''}{'+' if state['dirty'] else ''}"
+
+
+def append(name: str, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
+    """Append rows to results/<name>.csv; `common` holds for all of them, and machine and date are filled in.
+
+    A column that neither names stays empty; a key that is no column is an error.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{name}.csv"
+    here = {"machine": f"{platform.machine()} {_cores()} cores CPU", "date": datetime.now(UTC).date().isoformat()}
+    with open(file, "a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\r\n")
+        if not stream.tell():
+            writer.writeheader()
+        writer.writerows({**here, **common, **row} for row in rows)
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """All rows of results/<name>.csv; none when there is no such file yet."""
+    file = RESULTS / f"{name}.csv"
+    if not file.exists():
+        return []
+    with open(file, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
