@@ -12,6 +12,12 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+import data.sources.amazon_instruments
+import data.sources.amazon_s3rec
+import data.sources.amazon_scientific
+import data.sources.gowalla
+import data.sources.movielens
+import data.sources.retailrocket
 from data import engine as engines
 from data import parts, schema
 from data.artifacts import ArtifactRef, OutputDir
@@ -29,7 +35,16 @@ _TABLES = {
     "quarantine": schema.QUARANTINE,
 }
 
-SOURCES: dict[str, ModuleType] = {"completejourney": journey, "files": own}
+SOURCES: dict[str, ModuleType] = {
+    "completejourney": journey,
+    "files": own,
+    "gowalla": data.sources.gowalla,
+    "amazon_s3rec": data.sources.amazon_s3rec,
+    "amazon_instruments": data.sources.amazon_instruments,
+    "amazon_scientific": data.sources.amazon_scientific,
+    "retailrocket": data.sources.retailrocket,
+    "movielens": data.sources.movielens,
+}
 """Readers by name. Each has `Settings` with `name` and `time_kind`, `identity(settings)`, which names the raw input
 without its paths, and `load(engine, settings, ctx)`, which fills the contract's tables and returns figures."""
 
@@ -43,6 +58,24 @@ class Config(StageConfig):
     )
     files: own.Settings | None = Field(
         default=None, description="own files and their column mapping; no effect with another source"
+    )
+    gowalla: data.sources.gowalla.Settings | None = Field(
+        default=None, description="where Gowalla lies; no effect unless chosen"
+    )
+    amazon_s3rec: data.sources.amazon_s3rec.Settings | None = Field(
+        default=None, description="where Amazon Beauty, Sports and Toys lie, and which is read; no effect unless chosen"
+    )
+    amazon_instruments: data.sources.amazon_instruments.Settings | None = Field(
+        default=None, description="where Amazon Instruments lies; no effect unless chosen"
+    )
+    amazon_scientific: data.sources.amazon_scientific.Settings | None = Field(
+        default=None, description="where Amazon Scientific lies; no effect unless chosen"
+    )
+    retailrocket: data.sources.retailrocket.Settings | None = Field(
+        default=None, description="where RetailRocket lies; no effect unless chosen"
+    )
+    movielens: data.sources.movielens.Settings | None = Field(
+        default=None, description="where MovieLens-100k lies, and how stars are read; no effect unless chosen"
     )
     max_bad: float = execution(
         0.001, "share [0-1] of a table's rows that may break a rule; no effect but with own files", ge=0, le=1
@@ -98,7 +131,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
 
 def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
-    """Write every contract table; returns its rows."""
+    """Write every contract table, and the split of a set that has one; returns their rows."""
     total = engine.record("total_rows")["rows"]
     with ctx.progress.step("write tables", total, "rows") as step:
 
@@ -110,6 +143,8 @@ def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
         rows = {"events": parts.write_events(out, pieces("events", schema.EVENTS))}
         for name, columns in _TABLES.items():
             rows[name] = out.write_batches(f"{name}.parquet", columns, pieces(name, columns))
+        if engine.record("count_split")["rows"]:
+            rows["split"] = out.write_batches("split.parquet", schema.SPLIT, pieces("split", schema.SPLIT))
         return rows
 
 

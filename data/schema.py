@@ -133,6 +133,16 @@ TOKENS = _schema(
         ("as_of", pa.int64(), False),
     ],
 )
+SPLIT = _schema(
+    "split",
+    [
+        ("event_id", pa.string(), False),
+        ("user_id", pa.string(), False),
+        ("product_id", pa.string(), False),
+        ("part", pa.string(), False),
+    ],
+)
+"""The published split of a research set: the part (train, valid or test) of each event."""
 QUARANTINE = _schema(
     "quarantine",
     [

@@ -5,9 +5,11 @@ A TOML file given to `--config` overrides single fields.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from data.errors import UsageError, nearest
+from flows import public_sets
 
 # The log covers 2017. The learner sees eight months, the ranker learns on eleven weeks, is chosen on two
 # and tested on the last five, which hold the holidays: a hard, honest shift.
@@ -36,7 +38,7 @@ def full() -> dict[str, Any]:
     }
 
 
-PRESETS = {"demo": demo, "full": full}
+PRESETS: dict[str, Callable[[], dict[str, Any]]] = {"demo": demo, "full": full, **public_sets.PRESETS}
 
 
 def named(name: str) -> dict[str, Any]:

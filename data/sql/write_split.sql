@@ -1,0 +1,1 @@
+SELECT * FROM split ORDER BY event_id;
