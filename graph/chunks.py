@@ -41,8 +41,8 @@ class Chunk:
         """Day number of each event, int64 (n,)."""
         return day_of(self.visible_from)
 
-    def take(self, rows: NDArray[Any]) -> Chunk:
-        """The events at `rows` (positions or a mask, any that keep the order), of the same days."""
+    def take(self, rows: Any) -> Chunk:
+        """The events at `rows` (a slice, positions or a mask, any that keep the order), of the same days."""
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     @classmethod
