@@ -42,7 +42,7 @@ def demo(store: StoreOption = DEFAULT_STORE, direct: DirectOption = False, as_js
 
 @app.command()
 def run(
-    preset: Annotated[str, typer.Option(help="Where unset fields come from: demo or full.")] = "demo",
+    preset: Annotated[str, typer.Option(help="Where unset fields come from: demo, full or a public set.")] = "demo",
     config: Annotated[Path | None, typer.Option(help="TOML file whose fields override the preset.")] = None,
     store: StoreOption = DEFAULT_STORE,
     direct: DirectOption = False,

@@ -10,7 +10,7 @@ FROM published;
 
 -- A set without a split is all train, and has no table of parts.
 INSERT INTO split BY NAME
-SELECT event_id, user_id, product_id, part FROM published
+SELECT event_id, user_id, product_id, part, ts + 1 AS visible_from FROM published
 WHERE (SELECT count(DISTINCT part) FROM published) > 1;
 
 INSERT INTO products BY NAME

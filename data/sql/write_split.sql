@@ -1,1 +1,1 @@
-SELECT * FROM split ORDER BY event_id;
+SELECT event_id, user_id, product_id, part FROM split ORDER BY event_id;

@@ -117,6 +117,21 @@ def test_gowallas_parts_hold_each_line_of_their_files():
             assert mine.of(user).tolist() == sorted(items)
 
 
+def test_the_most_popular_places_score_on_gowalla_as_its_readme_says():
+    """Recall@20 and NDCG@20 of popularity in train and valid, places seen there left out: one figure of the whole."""
+    split = load_split("gowalla", real("gowalla"))
+    order = np.argsort(-np.bincount(np.concatenate([split.train.items, split.valid.items])), kind="stable")
+    discount = 1 / np.log2(np.arange(2, 22))
+    recalls, gains = [], []
+    for user in range(split.num_users):
+        held_out, seen = split.test.of(user), np.concatenate([split.train.of(user), split.valid.of(user)])
+        best = order[: 20 + len(seen)]
+        hit = np.isin(best[~np.isin(best, seen)][:20], held_out)
+        recalls.append(hit.sum() / len(held_out))
+        gains.append(hit @ discount / discount[: len(held_out)].sum())
+    assert (round(np.mean(recalls), 4), round(np.mean(gains), 4)) == (0.0416, 0.0317)
+
+
 def sequences(name, folder: Path):
     """User -> items as a plain reading of the files gives them, ids as numbers from 0."""
     stem = {"amazon-beauty": "Beauty", "amazon-sports": "Sports_and_Outdoors", "amazon-toys": "Toys_and_Games"}

@@ -32,6 +32,8 @@ def test_a_preset_reads_its_set_as_far_as_the_graph(tmp_path, store, monkeypatch
     events, graph = run_to_graph(config, store)
     assert graph.metrics["nodes"]["user"] == events.rows("users.parquet") > 1
     assert graph.metrics["nodes"]["product"] == events.rows("products.parquet") > 2
+    events_of = {kind: graph.metrics["edges"][f"user-{kind}-product"] for kind in events.metrics["counts"]}
+    assert events_of == events.metrics["counts"]
     if events.has("split.parquet"):
         part = {row["event_id"]: row["part"] for row in events.table("split.parquet").to_pylist()}
         t1, t2 = to_micros(config.cuts.t1), to_micros(config.cuts.t2)
