@@ -1,12 +1,15 @@
 """Guards: events no person makes in a day leave the log before it becomes edges.
 
-Every rule looks at one user's single day, so days can be guarded one by one, in any order, on any machine. Two rules
+Every rule looks at one user's single day, so days can be guarded one by one, in any order, on any machine. Three rules
 judge the whole user-day and drop all of it, the impressions too (clicks without them would turn the rest into
 rejections). That reads the rest of that day, but it can only remove a user-day whole: no example of that user-day is
 left that could learn from it. To drop only what follows the burst would let every bot through up to the limit, every
 day, which is most of what a patient one does. The caps keep what came first and never look ahead.
 
 A basket is many products at one moment, so acts are counted in distinct moments: 200 lines of one receipt are one act.
+Forty acts in ten minutes, or acts in eighteen different hours of a day, are more than any buyer in a web shop's log
+(RetailRocket) or a grocer's (Complete Journey) ever made. A bot that acts and rests like a keen person passes: no
+single day tells the two apart.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from data.schema import EVENT_TYPES
 from graph.chunks import Chunk
 from graph.groups import crowded, members, mix, rank, starts
 
-RULES = ("burst", "repetition", "repeats", "user_day", "impressions", "not_interested")
+RULES = ("burst", "sleepless", "repetition", "repeats", "user_day", "impressions", "not_interested")
 """In the order in which they are applied: an event is counted under the first that cuts it."""
 
+_MICROS_PER_HOUR = 3_600_000_000
 _IMPRESSION, _REJECTION = EVENT_TYPES.index("impression"), EVENT_TYPES.index("not_interested")
 
 
@@ -34,20 +38,25 @@ class Config(StageConfig):
     """Limits on a user's day. Engaged events are all but impressions and not_interested. None switches a rule off."""
 
     burst_moments: int | None = Field(
-        default=30,
+        default=40,
         ge=1,
         description="most distinct moments [count] with engaged events within burst_seconds; more drop the user-day",
     )
     burst_seconds: float = Field(
-        default=60.0, gt=0, description="window of the burst rule [s]; no effect if burst_moments is unset"
+        default=600.0, gt=0, description="window of the burst rule [s]; no effect if burst_moments is unset"
+    )
+    awake_hours: int | None = Field(
+        default=17,
+        ge=1,
+        description="most different hours of a day [count] with engaged events; more drop the user-day",
     )
     repetition: float | None = Field(
         default=4.0,
         gt=1,
         description="most events [mean count] of one type on one target over a user-day; more drop the user-day",
     )
-    repetition_events: int = Field(
-        default=40, ge=1, description="engaged events [count] from which repetition is judged; no effect if it is unset"
+    judged_events: int = Field(
+        default=40, ge=1, description="engaged events [count] of a user-day from which awake_hours and repetition apply"
     )
     repeats: int | None = Field(
         default=5, ge=1, description="most events [count] of a type by a user on one target a day; not for impressions"
@@ -73,7 +82,8 @@ def guard(chunk: Chunk, config: Config) -> tuple[Chunk, dict[str, Any]]:
     day = _Day(chunk)
     cut = np.zeros(len(chunk), np.int8)  # 0 kept, else 1 + index in RULES
     dropped = {}
-    for name, flagged in (("burst", _bursts(day, config)), ("repetition", _repetitive(day, config))):
+    for name, judge in (("burst", _bursts), ("sleepless", _sleepless), ("repetition", _repetitive)):
+        flagged = judge(day, config)
         dropped[name] = len(flagged)
         _mark(cut, name, day.rows_of(flagged))
     _mark(cut, "repeats", day.beyond(cut, day.kind != _IMPRESSION, config.repeats, by_target=True))
@@ -154,25 +164,40 @@ def _bursts(day: _Day, config: Config) -> NDArray[np.int64]:
     key, time = day.key[rows], day.chunk.time[rows]
     moment = starts(key, time)
     key, time = key[moment], time[moment]
-    span = time[limit:] - time[: len(time) - limit]
-    near = (key[limit:] == key[: len(key) - limit]) & (span <= config.burst_seconds * 1e6)
+    behind = max(len(time) - limit, 0)
+    span = time[limit:] - time[:behind]
+    near = (key[limit:] == key[:behind]) & (span <= config.burst_seconds * 1e6)
     return np.unique(key[limit:][near])
+
+
+def _sleepless(day: _Day, config: Config) -> NDArray[np.int64]:
+    """User-days of many engaged events in more than `awake_hours` different hours."""
+    if config.awake_hours is None:
+        return np.zeros(0, np.int64)
+    rows = day.crowds(config.judged_events - 1)
+    key, hour = day.key[rows], day.chunk.time[rows] // _MICROS_PER_HOUR
+    first, events, hours = _sizes(key, starts(key, hour))
+    return key[first[(events >= config.judged_events) & (hours > config.awake_hours)]]
 
 
 def _repetitive(day: _Day, config: Config) -> NDArray[np.int64]:
     """User-days of many engaged events that do the same to few targets, over and over."""
     if config.repetition is None:
         return np.zeros(0, np.int64)
-    rows = day.crowds(config.repetition_events - 1)
+    rows = day.crowds(config.judged_events - 1)
     key, acts = day.key[rows], day.acts(rows)
     order = np.lexsort((acts, key))
     key, acts = key[order], acts[order]
+    first, events, distinct = _sizes(key, starts(key, acts))
+    return key[first[(events >= config.judged_events) & (events > config.repetition * distinct)]]
+
+
+def _sizes(key: NDArray[np.int64], new: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
+    """Where each group of sorted `key` starts, its size, and how many of its rows are `new`; each (groups,)."""
     first = np.flatnonzero(starts(key))
-    if not len(first):
-        return key
     events = np.diff(first, append=len(key))
-    distinct = np.add.reduceat(starts(key, acts).astype(np.int64), first)
-    return key[first[(events >= config.repetition_events) & (events > config.repetition * distinct)]]
+    distinct = np.add.reduceat(new.astype(np.int64), first) if len(first) else events
+    return first, events, distinct
 
 
 def _mark(cut: NDArray[np.int8], rule: str, rows: NDArray[np.int64]) -> None:

@@ -12,8 +12,8 @@ from graph.guards import RULES, Config, add_counts, guard
 from tests.graph.chunk_rows import chunk_of, contents, shuffled_ties
 
 OFF = Config(
-    burst_moments=None, repetition=None, repeats=None, user_day=None, impressions=None, not_interested=None,
-    max_weight=None,
+    burst_moments=None, awake_hours=None, repetition=None, repeats=None, user_day=None, impressions=None,
+    not_interested=None, max_weight=None,
 )  # fmt: skip
 SECOND = 1 / 86_400
 
@@ -43,7 +43,7 @@ def test_an_empty_chunk_passes():
 def test_a_burst_drops_the_user_day_whole_with_its_impressions_and_no_other():
     bot = [(1, i, "click", 3.5 + i * SECOND) for i in range(31)] + [(1, 9, "impression", 3.1), (1, 9, "view", 3.9)]
     honest = [(1, 7, "view", 4.5), (2, 7, "view", 3.5)]
-    kept, counts = guard(chunk_of(bot + honest), only(burst_moments=30))
+    kept, counts = guard(chunk_of(bot + honest), only(burst_moments=30, burst_seconds=60.0))
     assert contents(kept) == contents(chunk_of(honest))
     assert counts["cut"]["burst"] == {"click": 31, "impression": 1, "view": 1}
     assert counts["user_days"]["burst"] == 1
@@ -53,20 +53,35 @@ def test_acts_at_the_limit_or_spread_out_are_no_burst():
     at_limit = [(1, i, "click", 3.5 + i * SECOND) for i in range(30)]
     spread = [(2, i, "click", 3.5 + 3 * i * SECOND) for i in range(200)]
     over_midnight = [(3, i, "click", 4 + (i - 20) * SECOND) for i in range(40)]
-    assert guard(chunk_of(at_limit + spread + over_midnight), only(burst_moments=30))[1]["user_days"]["burst"] == 0
+    assert (
+        guard(chunk_of(at_limit + spread + over_midnight), only(burst_moments=30, burst_seconds=60.0))[1]["user_days"][
+            "burst"
+        ]
+        == 0
+    )
 
 
 def test_a_basket_of_many_products_at_one_moment_is_kept():
     basket = chunk_of([(1, i, "purchase", 3.5) for i in range(400)])
-    kept, _ = guard(basket, Config())
-    assert contents(kept) == contents(basket)
+    assert contents(guard(basket, Config())[0]) == contents(basket)
+    few_moments = chunk_of([(1, i, "purchase", 3.5 + i % 3 / 100) for i in range(60)])
+    assert contents(guard(few_moments, Config())[0]) == contents(few_moments)
+
+
+def test_nobody_is_awake_all_day():
+    bot = [(1, i, "view", 3.01 + i / 50) for i in range(48)]
+    long_day = [(2, i, "view", 3.2 + i / 100) for i in range(64)]
+    idle = [(3, i, "view", 3.01 + i / 30) for i in range(29)]
+    kept, counts = guard(chunk_of(bot + long_day + idle), only(awake_hours=16, judged_events=40))
+    assert set(kept.user.tolist()) == {2, 3}
+    assert counts["user_days"]["sleepless"] == 1
 
 
 def test_few_targets_over_and_over_drop_the_user_day():
     bot = [(1, i % 8, "view", 3 + i / 100) for i in range(40)]
     person = [(2, i % 20, kind, 3 + i / 100) for i in range(40) for kind in ("view", "click", "cart")]
     few = [(3, 1, "view", 3 + i / 100) for i in range(39)]
-    kept, counts = guard(chunk_of(bot + person + few), only(repetition=4.0, repetition_events=40))
+    kept, counts = guard(chunk_of(bot + person + few), only(repetition=4.0, judged_events=40))
     assert set(kept.user.tolist()) == {2, 3}
     assert counts["user_days"]["repetition"] == 1
 
@@ -113,7 +128,7 @@ ROWS = st.lists(
     max_size=60,
 )
 TIGHT = Config(
-    burst_moments=3, burst_seconds=3 * 4320.0, repetition=2.0, repetition_events=6, repeats=2, user_day=5,
+    burst_moments=3, burst_seconds=3 * 4320.0, awake_hours=4, repetition=2.0, judged_events=6, repeats=2, user_day=5,
     impressions=3, not_interested=2,
 )  # fmt: skip
 
@@ -166,7 +181,8 @@ def _loops(chunk: Chunk) -> list[tuple[int, int, str]]:
         moments = sorted({time for time, _, _ in engaged})
         burst = any(b - a <= 3 * MICROS_PER_DAY // 20 for a, b in zip(moments, moments[3:], strict=False))
         acts = {(product, kind) for _, product, kind in engaged}
-        if burst or (len(engaged) >= 6 and len(engaged) > 2 * len(acts)):
+        hours = {time // 3_600_000_000 for time, _, _ in engaged}
+        if burst or (len(engaged) >= 6 and (len(engaged) > 2 * len(acts) or len(hours) > 4)):
             continue
         left: Counter = Counter()
         for time, product, kind in sorted(events):
