@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from data.context import RunContext
 from data.engine import Engine
+from data.errors import BadDataError
 from data.sources import published, texts
 from data.sources.published import Published
 from data.sources.tables import read_table
@@ -63,10 +64,12 @@ def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
 
 def read(settings: Settings) -> Published:
     """The set as published, all of it in part train; raises BadDataError for other files."""
-    ratings = read_table(settings.place, _RATINGS, {**_RATING, "timestamp:float": pa.float64()}, "\t")
+    ratings = read_table(settings.place, _RATINGS, {**_RATING, "timestamp:float": pa.int64()}, "\t")
     films = read_table(settings.place, _ITEMS, dict.fromkeys(_ITEM, pa.string()), "\t").to_pylist()
     people = read_table(settings.place, _USERS, dict.fromkeys(_USER, pa.string()), "\t").to_pylist()
     stars = ratings["rating:float"].to_numpy()
+    if not np.isin(stars, range(1, 6)).all():
+        raise BadDataError(f"{_RATINGS}: expected ratings of 1 to 5 stars, got others")
     types = np.select(
         [stars >= settings.interested_from, stars <= settings.not_interested_to],
         ["interested", "not_interested"],
@@ -76,7 +79,7 @@ def read(settings: Settings) -> Published:
         user_id=ratings["user_id:token"],
         product_id=ratings["item_id:token"],
         event_type=types,
-        ts=ratings["timestamp:float"].to_numpy().astype(np.int64) * 1_000_000,
+        ts=published.micros(ratings["timestamp:float"]),
         value=stars,
         part="train",
     )

@@ -45,6 +45,7 @@ CATALOGUE = pa.schema(
 )
 PEOPLE = pa.schema([schema.USERS.field("user_id"), schema.USERS.field("attributes")])
 
+_FIRST, _LAST = 31_536_000, 7_258_118_400
 _ID = "^(0|[1-9][0-9]{0,17})$"
 
 
@@ -82,8 +83,8 @@ class Published:
         for name in ("user_id", "product_id", "event_type", "ts"):
             if rows[name].null_count:
                 raise BadDataError(f"{name}: expected a value in every row, {rows[name].null_count:,} have none")
-        for name in ("user_id", "product_id"):
-            odd = rows.filter(pc.invert(pc.match_substring_regex(rows[name], _ID)))
+        for table, name in ((rows, "user_id"), (rows, "product_id"), (self.catalogue, "product_id")):
+            odd = table.filter(pc.invert(pc.match_substring_regex(pc.fill_null(table[name], ""), _ID)))
             if odd.num_rows:
                 raise BadDataError(f"{name}: expected whole numbers as in the published files, got {odd[name][0]}")
         pair = ["user_id", "product_id"]
@@ -116,6 +117,15 @@ def leave_one_out(sequences: Mapping[str, Sequence[Any]]) -> pa.Table:
         columns["ts"] += [TEST_FROM - age * MICROS_PER_DAY for age in range(count - 1, -1, -1)]
         columns["part"] += ["train"] * (count - 2) + ["valid", "test"]
     return interactions(**columns, event_type="purchase")
+
+
+def micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times [us] of times [s since 1970 UTC]; raises BadDataError when one is missing or not between 1971 and 2200."""
+    sensible = pc.fill_null(pc.and_(pc.greater(seconds, _FIRST), pc.less(seconds, _LAST)), False)
+    if not pc.all(sensible).as_py():
+        odd = seconds.filter(pc.invert(sensible))[0]
+        raise BadDataError(f"expected times in seconds between 1971 and 2200, got {odd}")
+    return pc.multiply(seconds, 1_000_000)
 
 
 def interactions(**columns: Any) -> pa.Table:

@@ -51,7 +51,7 @@ def read(settings: Settings) -> Published:
     odd = set(pc.unique(events["event"]).to_pylist()) - set(_BEHAVIOURS)
     if odd:
         raise BadDataError(f"{_EVENTS}: expected events {', '.join(_BEHAVIOURS)}, got {sorted(map(str, odd))}")
-    ts = pc.multiply(events["timestamp"], 1_000_000)
+    ts = published.micros(events["timestamp"])
     midnight = (pc.max(ts).as_py() // MICROS_PER_DAY + 1) * MICROS_PER_DAY
     train = _part(events, ts, events["event"], "train")
     test = _part(held_out, [midnight] * len(held_out), "purchase", "test")
