@@ -179,17 +179,16 @@ class OutputDir:
         It is hard-linked (copied where links cannot be made, as across file systems), so either artifact may be
         deleted. Its recorded rows and sha256 are kept. Raises BadDataError when it is not listed or torn.
         """
-        source, target = ref.file(name), self.file(as_name or name)
-        try:
-            os.link(source, target)
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-            shutil.copyfile(source, target)
+        link_file(ref.file(name), self.file(as_name or name))
         listed = ref.manifest["files"][name]
         self.adopted[as_name or name] = dict(listed)
         if listed["rows"] is not None:
             self.rows[as_name or name] = listed["rows"]
+
+    def take(self, source: Path, name: str, rows: int | None = None) -> None:
+        """Take a finished file of `work` as `name`, without moving its bytes; it must not be written to again."""
+        link_file(source, self.file(name))
+        self.rows |= {} if rows is None else {name: rows}
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Arrow table as Parquet (zstd, page checksums)."""
@@ -288,6 +287,16 @@ class Store:
                 shutil.rmtree(draft, ignore_errors=True)
                 raise
         clear_work(work)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a finished file a second name, or copy it where links cannot be made, as across file systems."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        shutil.copyfile(source, target)
 
 
 def clear_work(work: Path) -> None:

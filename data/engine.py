@@ -1,4 +1,4 @@
-"""DuckDB in this process: bounded memory, no downloads, and every query a file in data/sql with bound parameters."""
+"""DuckDB in this process: bounded memory, no downloads, and every query a file with bound parameters."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ import pyarrow as pa
 
 from data.errors import SystemStateError
 
-_SQL = Path(__file__).parent / "sql"
+SQL = Path(__file__).parent / "sql"
 PIECE_ROWS = 131_072
 
 
 @cache
-def sql(name: str) -> str:
-    """Text of data/sql/<name>.sql."""
-    return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
+def sql(name: str, folder: Path = SQL) -> str:
+    """Text of <name>.sql in `folder` (that of this package if not given)."""
+    return (folder / f"{name}.sql").read_text(encoding="utf-8")
 
 
 class Engine:
-    """One DuckDB session. Queries are named by their file; parameters are bound by name ($name)."""
+    """One DuckDB session. Queries are named by their file in folder `queries`; parameters are bound by name ($name)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, queries: Path = SQL) -> None:
         self.connection = connection
+        self.queries = queries
+
+    def sql(self, name: str) -> str:
+        """Text of a query file."""
+        return sql(name, self.queries)
 
     def run(self, name: str, /, **params: Any) -> None:
         """Run the statements of a query file for their effect; `params` are bound where a statement names them."""
-        for statement in self.connection.extract_statements(sql(name)):
+        for statement in self.connection.extract_statements(self.sql(name)):
             bound = {key: params[key] for key in statement.named_parameters}
             self.connection.execute(statement, bound)
 
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
-        return [tuple(row) for row in self.connection.execute(sql(name), params).fetchall()]
+        return [tuple(row) for row in self.connection.execute(self.sql(name), params).fetchall()]
 
     def records(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
         """All rows of a small answer, by column name."""
-        answer = self.connection.execute(sql(name), params)
+        answer = self.connection.execute(self.sql(name), params)
         names = [column[0] for column in answer.description]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
@@ -52,7 +57,11 @@ class Engine:
 
     def insert(self, name: str, table: str) -> None:
         """Append the answer of a query to `table`."""
-        self.connection.sql(sql(name)).insert_into(table)
+        self.connection.sql(self.sql(name)).insert_into(table)
+
+    def arrow(self, name: str, /, **params: Any) -> pa.Table:
+        """The whole of an answer whose size is known to be bounded."""
+        return self.connection.sql(self.sql(name), params=params).to_arrow_table()
 
     def tables(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.Table]:
         """The answer in pieces of exactly `PIECE_ROWS` rows (the last is smaller), cast to `schema`.
@@ -61,7 +70,7 @@ class Engine:
         files written from them do not either.
         """
         waiting: list[pa.RecordBatch] = []
-        for batch in self.connection.sql(sql(name), params=params).to_arrow_reader(PIECE_ROWS):
+        for batch in self.connection.sql(self.sql(name), params=params).to_arrow_reader(PIECE_ROWS):
             waiting.append(batch)
             if sum(map(len, waiting)) >= PIECE_ROWS:
                 whole = pa.Table.from_batches(waiting)
@@ -77,8 +86,12 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 @contextmanager
-def session(spill: Path, threads: int, memory_limit: str) -> Iterator[Engine]:
+def session(
+    spill: Path, threads: int, memory_limit: str, queries: Path = SQL, section: str = "events"
+) -> Iterator[Engine]:
     """A session that spills to folder `spill` above `memory_limit` (such as "2GB") and never fetches an extension.
+
+    Queries are the files of folder `queries`; `section` is the part of the configuration that holds the limit.
 
     Raises SystemStateError when memory or the disk under `spill` does not suffice.
     """
@@ -92,12 +105,11 @@ def session(spill: Path, threads: int, memory_limit: str) -> Iterator[Engine]:
     }
     try:
         with duckdb.connect(config=settings) as connection:
-            engine = Engine(connection)
-            engine.run("session")
-            yield engine
+            Engine(connection).run("session")
+            yield Engine(connection, queries)
     except duckdb.OutOfMemoryException as error:
         reason = str(error).splitlines()[0]
         raise SystemStateError(
             f"DuckDB ran out of its {memory_limit} of memory or of disk to spill to in {spill}: {reason}\n"
-            "Raise memory_limit in [events], or free some disk."
+            f"Raise memory_limit in [{section}], or free some disk."
         ) from error

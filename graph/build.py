@@ -2,151 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, execution
-from data.parts import EVENT_PARTS, days, part_name
-from data.schema import EVENT_TYPES, visible_from
+from data.context import Metrics, RunContext
+from data.engine import session
+from data.parts import days
+from graph.arrays import ArrayFile, load
+from graph.assembly import Assembly, Made
 from graph.catalogue import catalogue_edges, catalogue_mentions
-from graph.csr import EdgeList, to_csr, write_csr
-from graph.ids import first_mention, number
-from graph.statistics import statistics
-from graph.store import (
-    DEFAULT_ENGAGEMENT,
-    DERIVED,
-    ENGAGED,
-    ENGAGED_THROUGH,
-    EVENT_TARGETS,
-    LINKS,
-    NODE_TYPES,
-    RELATIONS,
-    Relation,
-    index_in,
-)
+from graph.csr import to_csr
+from graph.guards import add_counts
+from graph.history import History, Nodes, causes, config_hash
+from graph.ids import SQL, mentions
+from graph.merge import EVENT_RELATIONS
+from graph.runs import write_csr
+from graph.segments import plan
+from graph.settings import Config
+from graph.statistics import degrees_of, statistics
+from graph.store import DERIVED, LINKS, RELATIONS, Relation
 
-_COLUMNS = ["user_id", "product_id", "advertiser_id", "campaign_id", "event_type", "ts", "known_at", "sample_prob"]
-
-
-class Config(StageConfig):
-    """Options of the stage."""
-
-    event_types: tuple[str, ...] = Field(default=EVENT_TYPES, description="Event types that become edges, by name.")
-    engagement: tuple[str, ...] = Field(
-        default=DEFAULT_ENGAGEMENT, description="Event types that show interest, by name: what neighbourhoods are of."
-    )
-    batch_rows: int = execution(131_072, "Event rows held as strings at a time.", gt=0)
+__all__ = ["Config", "run"]
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
-    """Read the events twice (number the nodes, then encode the edges) and write nodes/, edges/, statistics.json.
+    """Write nodes/, segments/, links/ and their figures; input `previous`, an earlier graph, only saves time.
 
-    Time O(E log E) for the sorts. Memory: about 40 bytes an event for the encoded edges, plus one relation's sort
-    (about 80 bytes an edge of the largest relation), plus the distinct ids as strings; never the events as strings.
+    Time O(E log(chunk)). Memory grows with the nodes (their ids, one rowptr a thread) and with `chunk_rows`, not with
+    the events; disk beside the result: about 200 bytes an event of one segment. A killed run goes on in `out.work`.
     """
-    nodes = _number_nodes(inputs["events"], config, ctx)
-    ids = {kind: table["entity_id"].combine_chunks() for kind, table in nodes.items()}
-    edges = _event_edges(inputs["events"], config, ids, ctx)
-    edges.update(catalogue_edges(inputs["events"], ids))
-    counts = _write(out, inputs["events"], nodes, edges)
-    figures = statistics(nodes, {relation: found for relation, found in edges.items() if relation not in DERIVED})
+    events, label = inputs["events"], config_hash(config)
+    history = History.of(inputs.get("previous"), events, label)
+    named = {kind: mentions(found) for kind, found in catalogue_mentions(events).items()}
+    with session(out.work / "spill", ctx.threads, config.memory_limit, SQL, "graph") as engine:
+        work = Assembly(config, events, history, engine, out.work, ctx.threads, named)
+        nodes, made = work.build(plan(days(events)), ctx.progress)
+    for part in made:
+        _take(out, part, work.history)
+    records = [part.record or _record(part, events, nodes, label) for part in made]
+    out.write_json("segments.json", records)
+    counts = _edges(out, records, _write_links(out, events, nodes))
+    figures = statistics(nodes.totals, lambda relation: _degrees(out, relation, nodes.totals[relation.src]))
     out.write_json("statistics.json", figures)
-    return {"nodes": {kind: table.num_rows for kind, table in nodes.items()}, "edges": counts, "degrees": figures}
+    return {
+        "nodes": nodes.totals,
+        "edges": counts,
+        "degrees": figures,
+        "guards": _total(records),
+        "increment": _increment(made, work.seconds),
+    }
 
 
-def _write(
-    out: OutputDir, events: ArtifactRef, nodes: Mapping[str, pa.Table], edges: Mapping[Relation, EdgeList]
-) -> dict[str, int]:
-    for kind in NODE_TYPES:
-        out.write_table(f"nodes/{kind}.parquet", nodes[kind])
-    span = [part_name(day).removeprefix(EVENT_PARTS).removesuffix(".parquet") for day in days(events)]
-    segments = [{"name": f"{span[0]}_{span[-1]}"}] if span else []
-    out.write_json("segments.json", segments)
+def _total(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    for record in records:
+        counts = add_counts(counts, record["guards"])
+    return counts
+
+
+def _take(out: OutputDir, part: Made, history: History) -> None:
+    """Link the files of a segment into the artifact."""
+    for path in sorted(part.folder.rglob("*.npy")):
+        name = path.relative_to(part.folder).as_posix()
+        if part.record is not None and history.previous is not None:
+            out.adopt(history.previous, f"segments/{part.segment.name}/{name}")
+        else:
+            out.take(path, f"segments/{part.segment.name}/{name}", ArrayFile(path).length)
+
+
+def _record(part: Made, events: ArtifactRef, nodes: Nodes, label: str) -> dict[str, Any]:
+    """What a segment was made of and what it holds: a later graph takes it only if it would make the same."""
+    columns = {r: part.folder / r.folder / "col.npy" for r in EVENT_RELATIONS}
+    return {
+        "name": part.segment.name,
+        "days": causes(events, part.segment.days),
+        "config": label,
+        "nodes": nodes.sizes(part.segment.days[-1]),
+        "edges": {"-".join(r): ArrayFile(column).length for r, column in columns.items() if column.exists()},
+        "guards": part.facts["guards"],
+    }
+
+
+def _write_links(out: OutputDir, events: ArtifactRef, nodes: Nodes) -> dict[str, int]:
+    """Write the node tables and the links of the catalogue, both directions; returns edges by name."""
+    ids = {}
+    for kind, file in nodes.files.items():
+        out.take(file, f"nodes/{kind}.parquet", nodes.totals[kind])
+        out.take(file.with_suffix(".event_at.npy"), f"nodes/{kind}.event_at.npy", nodes.totals[kind])
+        if kind != "user":
+            ids[kind] = pq.read_table(file, columns=["entity_id"])["entity_id"].combine_chunks()
     counts = {}
-    for relation in (*RELATIONS, *DERIVED):
-        turned = edges.get(relation.reverse) if relation.reverse in (*RELATIONS, *DERIVED) else None
-        found = edges.get(relation) or (turned and turned.reverse)
-        if found is not None and len(found.src):
-            csr = to_csr(found, nodes[relation.src].num_rows, nodes[relation.dst].num_rows)
-            folder = "links" if relation in LINKS else f"segments/{segments[0]['name']}"
-            write_csr(out, f"{folder}/{relation.folder}", csr)
-            counts[relation] = csr.num_edges
-    rows = [{"src": r.src, "relation": r.name, "dst": r.dst, "num_edges": n} for r, n in counts.items()]
+    for forward, edges in catalogue_edges(events, ids).items():
+        for relation, found in ((forward, edges), (forward.reverse, edges.reverse)):
+            csr = to_csr(found, nodes.totals[relation.src], nodes.totals[relation.dst])
+            write_csr(out.path / "links", relation, csr)
+            counts["-".join(relation)] = csr.num_edges
+    return counts
+
+
+def _edges(out: OutputDir, records: Sequence[Mapping[str, Any]], links: Mapping[str, int]) -> dict[str, int]:
+    """Write edges.json; returns the edges of all relations that have any, by name and in their order."""
+    counts = Counter(links)
+    for record in records:
+        counts.update(record["edges"])
+    found = {relation: counts["-".join(relation)] for relation in (*RELATIONS, *DERIVED) if counts["-".join(relation)]}
+    rows = [{"src": r.src, "relation": r.name, "dst": r.dst, "num_edges": count} for r, count in found.items()]
     out.write_json("edges.json", rows)
-    return {"-".join(relation): count for relation, count in counts.items()}
+    return {"-".join(relation): count for relation, count in found.items()}
 
 
-def _event_batches(events: ArtifactRef, config: Config) -> Iterator[pa.RecordBatch]:
-    for batch in events.batches(EVENT_PARTS, columns=_COLUMNS, rows=config.batch_rows):
-        yield batch.filter(pc.is_in(batch["event_type"], value_set=pa.array(config.event_types, pa.string())))
+def _degrees(out: OutputDir, relation: Relation, rows: int) -> NDArray[np.int64]:
+    where = "links" if relation in LINKS else "segments/*"
+    return degrees_of((load(path) for path in sorted(out.path.glob(f"{where}/{relation.folder}/rowptr.npy"))), rows)
 
 
-def _number_nodes(events: ArtifactRef, config: Config, ctx: RunContext) -> dict[str, pa.Table]:
-    first = catalogue_mentions(events)
-    with ctx.progress.step("number nodes", _rows(events), "events") as step:
-        for batch in _event_batches(events, config):
-            seen = _visible(batch)
-            for kind in ("user", *EVENT_TARGETS):
-                named = first_mention(batch[f"{kind}_id"], seen)
-                first[kind].append((named["entity_id"], named["known_at"].to_numpy()))
-            step.advance(batch.num_rows)
-    return {kind: number(first[kind]) for kind in NODE_TYPES}
-
-
-def _event_edges(
-    events: ArtifactRef, config: Config, ids: Mapping[str, pa.Array], ctx: RunContext
-) -> dict[Relation, EdgeList]:
-    parts: dict[Relation, list[EdgeList]] = {}
-    with ctx.progress.step("encode edges", _rows(events), "events") as step:
-        for batch in _event_batches(events, config):
-            for relation, found in _encode(batch, ids, config.engagement):
-                parts.setdefault(relation, []).append(found)
-            step.advance(batch.num_rows)
-    return {relation: _concatenate(parts.pop(relation)) for relation in list(parts)}
-
-
-def _encode(
-    batch: pa.RecordBatch, ids: Mapping[str, pa.Array], engagement: tuple[str, ...]
-) -> Iterator[tuple[Relation, EdgeList]]:
-    codes = {kind: index_in(batch[f"{kind}_id"], ids[kind]) for kind in ("user", *EVENT_TARGETS)}
-    owner, alone = codes["advertiser"], codes["product"] < 0
-    codes["advertiser"] = np.where(alone, codes["advertiser"], -1)
-    kinds = index_in(batch["event_type"], pa.array(EVENT_TYPES, pa.string()))
-    ts, seen = batch["ts"].to_numpy(), _visible(batch)
-    weight = (1 / batch["sample_prob"].to_numpy()).astype(np.float32)
-
-    def edges(src: NDArray[np.int64], dst: NDArray[np.int64], these: NDArray[np.bool_], kind: bool) -> EdgeList:
-        rows = np.flatnonzero(these & (src >= 0) & (dst >= 0))
-        ends = src[rows], dst[rows], ts[rows], seen[rows], weight[rows]
-        return EdgeList(*ends, kinds[rows].astype(np.int8) if kind else None)
-
-    for code, name in enumerate(EVENT_TYPES):
-        for target in EVENT_TARGETS:
-            yield Relation("user", name, target), edges(codes["user"], codes[target], kinds == code, False)
-    engaged = np.isin(kinds, [EVENT_TYPES.index(name) for name in engagement])
-    for target, relation in ENGAGED.items():
-        yield relation, edges(codes["user"], codes[target], engaged, True)
-    yield ENGAGED_THROUGH, edges(owner, codes["product"], engaged, True)
-
-
-def _concatenate(parts: list[EdgeList]) -> EdgeList:
-    columns: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in EdgeList.__dataclass_fields__}
-    whole: dict[str, Any] = {}
-    for name, arrays in columns.items():
-        whole[name] = None if arrays[0] is None else np.concatenate(arrays)
-    return EdgeList(**whole)
-
-
-def _visible(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    return visible_from(batch["ts"].to_numpy(), batch["known_at"].to_numpy())
-
-
-def _rows(events: ArtifactRef) -> int:
-    return events.rows(EVENT_PARTS)
+def _increment(made: Sequence[Made], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """What this run itself did, and how long it took by step [s]; compaction of earlier segments apart."""
+    fresh = [part for part in made if part.record is None]
+    return {
+        "segments": len(made),
+        "linked_segments": len(made) - len(fresh),
+        "new_rows": sum(part.facts["new_rows"] for part in fresh),
+        "merged_edges": sum(part.facts.get("merge", 0) for part in fresh),
+        "compacted_edges": sum(part.facts.get("compact", 0) for part in fresh),
+        "seconds": {step: round(value, 3) for step, value in sorted(seconds.items())},
+    }

@@ -1,4 +1,4 @@
-"""Edge lists sorted into CSR, and the files of one."""
+"""Edge lists sorted into CSR in memory: for what is small."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.artifacts import OutputDir
 from graph.picks import counter_hash
-from graph.store import OPTIONAL, Csr
+from graph.store import Csr
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,3 @@ def edge_order(edges: EdgeList) -> NDArray[np.int64]:
     shuffled = counter_hash(edges.dst)
     last: list[NDArray[Any]] = [] if edges.kind is None else [edges.kind]
     return np.lexsort((*last, edges.weight, shuffled, edges.time, edges.visible_from, edges.src))
-
-
-def write_csr(out: OutputDir, folder: str, csr: Csr) -> None:
-    """The arrays of `csr` below `folder`; implied ones get no file."""
-    for name in ("rowptr", "col", "visible_from", *OPTIONAL):
-        array = getattr(csr, name)
-        if array is not None:
-            out.write_array(f"{folder}/{name}.npy", array)

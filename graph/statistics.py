@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from graph.csr import EdgeList
-from graph.store import NODE_TYPES, Relation
+from graph.store import CO_ENGAGED, FORWARD, NODE_TYPES, SHARES_USERS, Relation
 
 QUANTILES = (0.5, 0.9, 0.99)
 
 
-def statistics(nodes: Mapping[str, pa.Table], edges: Mapping[Relation, EdgeList]) -> dict[str, Any]:
+def statistics(nodes: Mapping[str, int], degrees: Callable[[Relation], NDArray[np.int64]]) -> dict[str, Any]:
     """Degrees by node type (over all relations that touch it) and, by relation, of its source and target side.
 
-    Each entry: nodes, isolated (without an edge), mean, p50, p90, p99, max.
+    `nodes` counts each type; `degrees` gives the edges of each source node of a relation, int64 (n,). Each entry:
+    nodes, isolated (without an edge), mean, p50, p90, p99, max. Memory grows with the nodes, not with the edges.
     """
-    totals = {kind: np.zeros(nodes[kind].num_rows, np.int64) for kind in NODE_TYPES}
+    totals = {kind: np.zeros(nodes[kind], np.int64) for kind in NODE_TYPES}
     relations: dict[str, Any] = {}
-    for relation, found in edges.items():
-        if not len(found.src):
+    for relation in (*FORWARD, CO_ENGAGED, SHARES_USERS):
+        out = degrees(relation)
+        edges = int(out.sum())
+        if not edges:
             continue
-        ends = {"src": (relation.src, found.src), "dst": (relation.dst, found.dst)}
-        sides = {}
-        for end, (kind, ids) in ends.items():
-            degree = np.bincount(ids, minlength=nodes[kind].num_rows)
-            totals[kind] += degree
-            sides[end] = summary(degree)
-        relations["-".join(relation)] = {"edges": len(found.src), **sides}
+        sides = {"src": out}
+        if relation in FORWARD:  # the others hold both directions of each pair already
+            sides["dst"] = degrees(relation.reverse)
+        for end, degree in sides.items():
+            totals[getattr(relation, end)] += degree
+        relations["-".join(relation)] = {"edges": edges, **{end: summary(degree) for end, degree in sides.items()}}
     return {"node_types": {kind: summary(degree) for kind, degree in totals.items()}, "relations": relations}
 
 
+def degrees_of(rowptrs: Iterable[NDArray[np.int64]], rows: int) -> NDArray[np.int64]:
+    """Edges of each of `rows` rows over several blocks that may have fewer rows, int64 (rows,)."""
+    total = np.zeros(rows, np.int64)
+    for rowptr in rowptrs:
+        total[: len(rowptr) - 1] += np.diff(rowptr)
+    return total
+
+
 def summary(degree: NDArray[np.int64]) -> dict[str, float]:
-    """Nodes, isolated nodes, mean, quantiles and maximum of degrees int64 (n,)."""
+    """Nodes, isolated nodes, mean, quantiles and maximum of degrees int64 (n,); O(n + maximum)."""
     if not len(degree):
         return {"nodes": 0, "isolated": 0, "mean": 0.0, "max": 0} | {f"p{round(q * 100)}": 0.0 for q in QUANTILES}
     marks = {f"p{round(q * 100)}": float(np.quantile(degree, q, method="lower")) for q in QUANTILES}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from data import parts
-from data.artifacts import ArtifactRef, OutputDir
+from data.artifacts import ArtifactRef, OutputDir, sha256_file
 from data.context import RunContext
 from data.schema import ADVERTISERS, CAMPAIGNS, EVENTS, PRODUCTS, QUARANTINE, USERS
 from graph import build
@@ -57,10 +57,11 @@ def _write(out: OutputDir, rows: Sequence[Event]) -> None:
 
 def _unpublished(folder: Path, writer: Callable[[OutputDir], Any]) -> ArtifactRef:
     """An artifact without the store's lease and fsyncs, which would be most of the time of a property test."""
-    out = OutputDir(folder, folder, "test")
+    out = OutputDir(folder, folder.with_name(f"{folder.name}.work"), "test")
     metrics = writer(out)
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    files = {name: {"bytes": (folder / name).stat().st_size, "rows": out.rows.get(name)} for name in names}
+    sizes = {name: {"bytes": (folder / name).stat().st_size, "rows": out.rows.get(name)} for name in names}
+    files = {name: {**size, "sha256": sha256_file(folder / name)} for name, size in sizes.items()}
     out.write_json("manifest.json", {"files": files, "metrics": metrics})
     return ArtifactRef(folder.name, "test", folder)
 
@@ -76,7 +77,7 @@ def graph_ref(tmp_path_factory) -> Callable[[list[Event]], ArtifactRef]:
         inputs = {"events": events}
         return _unpublished(root / "graph", lambda out: build.run(build.Config(**config), inputs, out, RunContext()))
 
-    return lambda rows, **config: make(tuple(rows), **config)
+    return lambda rows, **config: make(tuple(rows), **{"guards": None, **config})
 
 
 @pytest.fixture(scope="session")

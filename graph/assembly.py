@@ -1,0 +1,201 @@
+"""The out-of-core build: scan, number, encode, guard, sort, merge, each step in units that survive a killed run.
+
+    work/scan/<days>     events of a chunk with ids as numbers of a dictionary   graph.scan
+    work/nodes           node tables                                             graph.ids
+    work/runs/<days>     a chunk sorted into CSRs                                graph.runs
+    work/segments/<days> runs and lent segments merged                           graph.merge
+
+A unit is made when the next one asks for it, and removed once that is there. What it holds is a pure function of its
+name and of the artifact's key, so a task runner may spread units over workers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data.artifacts import ArtifactRef
+from data.engine import Engine
+from data.parts import days, part_name
+from data.progress import Progress
+from graph.arrays import save
+from graph.chunks import Chunk
+from graph.encode import collect, deal, encode
+from graph.guards import add_counts, guard
+from graph.history import History, Nodes
+from graph.ids import NODES, number
+from graph.merge import merge
+from graph.runs import interest, write_run
+from graph.scan import Source, pieces, scan
+from graph.segments import Segment, batches, span
+from graph.settings import Config
+from graph.store import NODE_TYPES
+from graph.units import unit
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished segment: its folder, what making it gave, and its `record` in the earlier graph that lent it whole."""
+
+    segment: Segment
+    folder: Path
+    facts: Mapping[str, Any]
+    record: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Assembly:
+    """One build: `events` to segments in folder `work`, with what `history` can lend. `seconds` fills by step."""
+
+    config: Config
+    events: ArtifactRef
+    history: History
+    engine: Engine
+    work: Path
+    threads: int
+    catalogue: Mapping[str, pa.Table]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = days(self.events)
+
+    def todo(self, segment: Segment) -> list[tuple[int, ...]]:
+        """The days of a segment that no lent one holds, in chunks."""
+        lent = sum(map(len, self.history.within(segment)))
+        return batches(segment.days[lent:], self.rows, self.config.chunk_rows)
+
+    def build(self, segments: Sequence[Segment], progress: Progress) -> tuple[Nodes, list[Made]]:
+        """Number the nodes and make all segments, in time order.
+
+        What the history lends is checked against the numbers, and given up if any has moved.
+        """
+        unit(self.work / "nodes", lambda draft: self._number(segments, draft))
+        nodes = Nodes(self.work / "nodes")
+        self.history = self.history.checked(nodes)
+        made = []
+        with progress.step("build segments", sum(self.rows.values()), "events") as step:
+            for segment in segments:
+                made.append(self._made(segment, nodes))
+                step.advance(segment.rows)
+        return nodes, made
+
+    def _made(self, segment: Segment, nodes: Nodes) -> Made:
+        lent = self.history.within(segment)
+        if lent == [segment.days]:
+            return Made(segment, self.history.folder(segment.days), {}, self.history.records[segment.days])
+        folder = self.work / "segments" / segment.name
+        facts = unit(folder, lambda draft: self._segment(segment, nodes, draft))
+        for batch in self.todo(segment):
+            shutil.rmtree(self.work / "runs" / span(batch), ignore_errors=True)
+        return Made(segment, folder, facts)
+
+    def _number(self, segments: Sequence[Segment], draft: Path) -> None:
+        scans = [folder for segment in segments for batch in self.todo(segment) for folder in self._scans(batch)]
+        with self._timed("number"):
+            for kind in NODE_TYPES:
+                named = [folder / f"{kind}.parquet" for folder in scans if kind != "category"]
+                pieces = number(self.engine, self.catalogue[kind], named, self.history.named(kind))
+                _write_nodes(draft, kind, pieces)
+
+    def _segment(self, segment: Segment, nodes: Nodes, draft: Path) -> dict[str, Any]:
+        lent, todo = self.history.within(segment), self.todo(segment)
+        records = [*(self.history.records[own] for own in lent), *(self._run(batch, nodes) for batch in todo)]
+        sources = [self.history.folder(own) for own in lent] + [self.work / "runs" / span(batch) for batch in todo]
+        step = "compact" if lent else "merge"
+        with self._timed(step):
+            moved = merge(sources, nodes.sizes(segment.days[-1]), self.threads, draft)
+        counts: dict[str, Any] = {}
+        for record in records:
+            counts = add_counts(counts, record["guards"])
+        return {"guards": counts, step: moved, "new_rows": sum(self.rows[day] for batch in todo for day in batch)}
+
+    def _run(self, batch: tuple[int, ...], nodes: Nodes) -> dict[str, Any]:
+        large = self.rows[batch[0]] > self.config.chunk_rows
+        make = self._large_run if large else self._plain_run
+        facts: dict[str, Any] = unit(self.work / "runs" / span(batch), lambda draft: make(batch, nodes, draft))
+        for stale in ("scan", "dealt", "hands"):
+            for folder in (self.work / stale).glob(f"{span(batch)}*"):
+                shutil.rmtree(folder)
+        return facts
+
+    def _plain_run(self, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> dict[str, Any]:
+        (scanned,) = self._scans(batch)
+        with self._timed("encode"):
+            chunk = encode(self.engine, scanned, nodes.files, batch)
+        return self._sort(chunk, nodes, draft)
+
+    def _large_run(self, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> dict[str, Any]:
+        """A day larger than a chunk: its users are dealt out, so that each still has the whole day in one chunk."""
+        scans, dealt = self._scans(batch), []
+        for scanned in scans:
+            with self._timed("encode"):
+                folder = self.work / "dealt" / scanned.name
+                bounds = unit(folder, partial(self._deal, scanned, len(scans), batch, nodes))
+            dealt.append((folder, bounds))
+        counts: dict[str, Any] = {}
+        hands = [self.work / "hands" / f"{span(batch)}.{hand}of{len(scans)}" for hand in range(len(scans))]
+        for hand, folder in enumerate(hands):
+            more = unit(folder, partial(self._hand, dealt, hand, batch[0], nodes))
+            counts = add_counts(counts, more["guards"])
+        with self._timed("merge"):
+            merge(hands, nodes.sizes(batch[0]), self.threads, draft, ordered=False)
+        return {"guards": counts}
+
+    def _deal(self, scanned: Path, hands: int, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> list[int]:
+        return deal(encode(self.engine, scanned, nodes.files, batch), hands, draft)
+
+    def _hand(
+        self, dealt: Sequence[tuple[Path, list[int]]], hand: int, day: int, nodes: Nodes, draft: Path
+    ) -> dict[str, Any]:
+        return self._sort(collect(dealt, hand, day), nodes, draft)
+
+    def _sort(self, chunk: Chunk, nodes: Nodes, draft: Path) -> dict[str, Any]:
+        counts: dict[str, Any] = {}
+        if self.config.guards is not None:
+            with self._timed("guard"):
+                chunk, counts = guard(chunk, self.config.guards)
+        with self._timed("sort"):
+            write_run(chunk, interest(self.config.engagement), nodes.sizes(chunk.last_day), self.threads, draft)
+        return {"guards": counts}
+
+    def _scans(self, batch: tuple[int, ...]) -> list[Path]:
+        """Folders with the scanned events of a chunk: one, or several for a day too large for one."""
+        files = [self.events.file(part_name(day)) for day in batch]
+        if self.rows[batch[0]] > self.config.chunk_rows:
+            parts = [[source] for source in pieces(files[0], self.config.chunk_rows)]
+            names = [f"{span(batch)}.{number}of{len(parts)}" for number in range(len(parts))]
+        else:
+            parts, names = [[Source(file) for file in files]], [span(batch)]
+        return [self._scan(name, sources) for name, sources in zip(names, parts, strict=True)]
+
+    def _scan(self, name: str, sources: Sequence[Source]) -> Path:
+        folder = self.work / "scan" / name
+        with self._timed("scan"):
+            unit(folder, lambda draft: scan(sources, self.config.event_types, self.threads, draft))
+        return folder
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - start
+
+
+def _write_nodes(folder: Path, kind: str, tables: Iterator[pa.Table]) -> None:
+    """<kind>.parquet (schema NODES) and <kind>.event_at.npy, int64 us: when an event first named each node."""
+    first = [np.zeros(0, np.int64)]
+    with pq.ParquetWriter(folder / f"{kind}.parquet", NODES, compression="zstd", write_page_checksum=True) as writer:
+        for table in tables:
+            writer.write_table(table.select(NODES.names), row_group_size=131_072)
+            first.append(table["event_at"].fill_null(np.iinfo(np.int64).max).to_numpy())
+    save(folder / f"{kind}.event_at.npy", np.concatenate(first))
