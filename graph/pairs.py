@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graph.arrays import ArrayFile, save
+
 WEIGHT_UNIT = 1 << 20
 """Weights are integers in this unit: sums of integers do not depend on their order."""
 
@@ -18,6 +20,7 @@ SUPPORT_UNIT = 16
 
 COLUMNS = {"key": np.int64, "support": np.int32, "weight": np.int64, "users": np.uint64}
 _LOW = (1 << 32) - 1
+_STRETCH = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,10 @@ class Pairs:
         """No pairs."""
         return cls(**{name: np.zeros(0, kind) for name, kind in COLUMNS.items()})
 
-    @classmethod
-    def open(cls, folder: Path) -> Pairs:
-        """The pairs saved in `folder`, memory-mapped."""
-        return cls(**{name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in COLUMNS})
-
     def save(self, folder: Path) -> None:
-        """Write one .npy a column below `folder`."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write one .npy a column below `folder`: a `PairsFile`."""
         for name, values in self.columns().items():
-            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+            save(folder / f"{name}.npy", values)
 
     @property
     def first(self) -> NDArray[np.int64]:
@@ -76,16 +73,43 @@ class Pairs:
         start, end = np.searchsorted(self.key, np.array([low, high], np.int64) << 32)
         return self.take(slice(int(start), int(end)))
 
-    def turned(self, low: int, high: int) -> Iterator[Pairs]:
-        """Those whose second node is in [low, high), turned round, in pieces that are not sorted: for `added`."""
-        for block in self.blocks():
-            part = block.take((block.second >= low) & (block.second < high))
-            yield Pairs(part.second << 32 | part.first, part.support, part.weight, part.users)
-
     def blocks(self, rows: int = 1 << 20) -> Iterator[Pairs]:
-        """All of them, at most `rows` at a time: for mapped files larger than memory."""
+        """All of them, at most `rows` at a time."""
         for start in range(0, len(self), rows):
             yield self.take(slice(start, start + rows))
+
+
+class PairsFile:
+    """Pairs saved in `folder`, read a stretch at a time: mapped files would count as memory in use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = {name: ArrayFile(folder / f"{name}.npy") for name in COLUMNS}
+        starts = range(0, len(self), _STRETCH)
+        self._marks = np.array([self._files["key"].read(at, at + 1)[0] for at in starts], np.int64)
+
+    def __len__(self) -> int:
+        return self._files["key"].length
+
+    def between(self, low: int, high: int) -> Pairs:
+        """Those whose first node is in [low, high)."""
+        first, last = np.searchsorted(self._marks, np.array([low, high], np.int64) << 32).tolist()
+        return self._read(max(first - 1, 0) * _STRETCH, last * _STRETCH).between(low, high)
+
+    def blocks(self, rows: int = 1 << 20) -> Iterator[Pairs]:
+        """All of them, at most `rows` at a time."""
+        for start in range(0, len(self), rows):
+            yield self._read(start, start + rows)
+
+    def _read(self, start: int, end: int) -> Pairs:
+        return Pairs(**{name: file.read(start, min(end, len(self))) for name, file in self._files.items()})
+
+
+def turned(pairs: Pairs | PairsFile, low: int, high: int) -> Iterator[Pairs]:
+    """Pairs whose second node is in [low, high), turned round, in pieces that are not sorted: for `added`."""
+    for block in pairs.blocks():
+        part = block.take((block.second >= low) & (block.second < high))
+        yield Pairs(part.second << 32 | part.first, part.support, part.weight, part.users)
 
 
 def added(parts: Sequence[Pairs]) -> Pairs:
@@ -104,7 +128,7 @@ def added(parts: Sequence[Pairs]) -> Pairs:
     )
 
 
-class ArrayFile:
+class GrowingFile:
     """A .npy file of one dimension written piece by piece, its length known at the end: byte for byte numpy's own."""
 
     def __init__(self, path: Path, kind: Any) -> None:

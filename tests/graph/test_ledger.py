@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -8,7 +6,7 @@ from data.schema import EVENT_TYPES, MICROS_PER_DAY
 from graph.chunks import Chunk
 from graph.coengagement import Config, count
 from graph.ledger import Ledger
-from graph.pairs import ArrayFile, Pairs, added
+from graph.pairs import GrowingFile, Pairs, PairsFile, added, turned
 from graph.pmi import best, distinct_users, score
 from graph.store import CO_ENGAGED, DEFAULT_ENGAGEMENT, SHARES_USERS
 from tests.graph.chunk_rows import chunk_of, shuffled_ties
@@ -31,20 +29,30 @@ def log() -> Chunk:
 
 
 def run(store: Store, key: str, log: Chunk, end: int, previous=None, before: int = 0, **config):
-    """Ledger artifact of the days before `end`, and the edges emitted on the way, as {relation: {day: rows}}."""
+    """Ledger artifact of the days before `end`, and what was emitted, as {relation: {grid date: (seen, rows)}}."""
     settings = Config(**{**SMALL, **config})
     emitted: dict = {}
+    part = log.take((log.day >= before) & (log.day < end))
     with store.publish("graph", key, {}) as (out, extras):
         ledgers = {r: Ledger(settings, r, out.work / r.folder, previous, before) for r in (CO_ENGAGED, SHARES_USERS)}
-        for relation, day, pairs in count(log.take((log.day >= before) & (log.day < end)), ENGAGED, settings):
-            ledgers[relation].add(day, pairs)
-        for relation, ledger in ledgers.items():
-            for day, edges in ledger.close(end):
-                assert (edges.visible_from == (day + 1) * MICROS_PER_DAY).all()
-                columns = (edges.src.tolist(), edges.dst.tolist(), edges.weight.tolist())
-                emitted.setdefault(relation, {})[day] = list(zip(*columns, strict=True))
+        counted = {(relation, day): pairs for relation, day, pairs in count(part, ENGAGED, settings)}
+        for day in np.unique(part.day).tolist():
+            seen = int(part.visible_from[part.day == day].min())
+            for relation, ledger in ledgers.items():
+                edges = ledger.close(day, seen)
+                if edges is not None:
+                    assert (edges.visible_from == seen).all()
+                    columns = (edges.src.tolist(), edges.dst.tolist(), edges.weight.tolist())
+                    emitted.setdefault(relation, {})[day // 7 * 7] = seen, list(zip(*columns, strict=True))
+                if (relation, day) in counted:
+                    ledger.add(day, counted[relation, day])
         extras["metrics"] = {r.name: ledger.write(out) for r, ledger in ledgers.items()}
     return store.get("graph", key), emitted
+
+
+def rows_of(emitted: dict, relation=CO_ENGAGED) -> list[tuple[int, int, float]]:
+    """The edges of the last grid date."""
+    return emitted[relation][max(emitted[relation])][1]
 
 
 def hashes(ref) -> dict[str, str]:
@@ -62,7 +70,7 @@ def test_day_by_day_leaves_the_very_files_and_edges_of_all_at_once(tmp_path, log
             stepwise.setdefault(relation, {}).update(days)
     assert hashes(ref) == hashes(whole)
     assert stepwise == edges
-    assert sum(map(len, edges[CO_ENGAGED].values())) > 300
+    assert sum(len(rows) for _, rows in edges[CO_ENGAGED].values()) > 300
 
 
 def test_finished_files_are_taken_over_not_written_again(tmp_path, log):
@@ -97,9 +105,19 @@ def test_no_later_event_reaches_an_edge(tmp_path, log):
     poison = chunk_of([(user, p, "purchase", 28 + user / 100) for user in range(60) for p in (1, 39)])
     _, other = run(store, "poisoned", _joined(log, poison), 42)
     for relation in edges:
-        early = {day: rows for day, rows in edges[relation].items() if day < 28}
-        assert early == {day: rows for day, rows in other[relation].items() if day < 28}
+        early = {grid: rows for grid, (_, rows) in edges[relation].items() if grid <= 28}
+        assert early == {grid: rows for grid, (_, rows) in other[relation].items() if grid <= 28}
+        assert early.keys() != edges[relation].keys()
     assert edges != other
+
+
+@pytest.mark.parametrize("at", [14.0, 14.001, 27.99, 28.0, 28.3, 33.5])
+def test_a_log_cut_at_any_time_gives_what_the_whole_log_shows_then(tmp_path, log, at):
+    _, whole = run(Store(tmp_path), "whole", log, 42)
+    _, cut = run(Store(tmp_path), "cut", log.take(log.visible_from <= at * MICROS_PER_DAY), 42)
+    for relation in whole:
+        shown = {g: found for g, found in whole[relation].items() if found[0] <= at * MICROS_PER_DAY}
+        assert shown == cut.get(relation, {})
 
 
 def test_one_user_makes_no_edge_and_moves_none_far_however_long_it_tries(tmp_path, log):
@@ -107,22 +125,18 @@ def test_one_user_makes_no_edge_and_moves_none_far_however_long_it_tries(tmp_pat
         return chunk_of([(99, p, "view", day + 0.5 + h / 24) for day in range(42) for h in range(3) for p in targets])
 
     _, alone = run(Store(tmp_path), "alone", _joined(log, bot(50, 51)), 42)
-    assert not {src for src, _, _ in alone[CO_ENGAGED][41]} & {50, 51}
-    rare = (
-        log.take(log.user == 1),
-        bot(7, 50),
-        chunk_of([(user, p, "view", 40.5) for user in (97, 98) for p in (7, 50)]),
-    )
-    strength = []
+    assert not {src for src, _, _ in rows_of(alone)} & {50, 51}
+    helpers = chunk_of([(user, p, "view", 33.5) for user in (97, 98) for p in (7, 50)])
+    rare, strength = (log.take(log.user == 1), bot(7, 50), helpers), []
     for days in (2.0, None):
         _, edges = run(Store(tmp_path), f"helped{days}", _joined(*rare), 42, days_per_user=days, shrinkage=0.0)
-        strength.append({(src, dst): score for src, dst, score in edges[CO_ENGAGED][41]}.get((7, 50), 0.0))
+        strength.append({(src, dst): score for src, dst, score in rows_of(edges)}.get((7, 50), 0.0))
     assert strength[0] < 0.5 * strength[1]
 
 
 def test_edges_find_the_tastes_and_are_few(tmp_path, log):
     _, edges = run(Store(tmp_path), "x", log, 42)
-    last = edges[CO_ENGAGED][41]
+    last = rows_of(edges)
     assert np.mean([src // 10 == dst // 10 for src, dst, _ in last]) > 0.9
     assert max(np.bincount([src for src, _, _ in last])) <= 3
     assert all(weight > 0 for _, _, weight in last)
@@ -136,8 +150,8 @@ def test_memory_of_a_node_is_bounded(tmp_path, log):
 
 def test_half_life_halves_what_a_grid_date_finds(tmp_path):
     rows = [(user, p, "view", day + 0.5) for user in range(8) for p in (1, 2) for day in (0, 7)]
-    rows += [(user, p, "view", 7.6) for user in range(20) for p in (5, 6)]
-    ref, _ = run(Store(tmp_path), "x", chunk_of(rows), 14, half_life_days=7.0)
+    rows += [(user, p, "view", 7.6) for user in range(20) for p in (5, 6)] + [(0, 1, "view", 14.5)]
+    ref, _ = run(Store(tmp_path), "x", chunk_of(rows), 15, half_life_days=7.0)
     base = f"pairs/{CO_ENGAGED.folder}/base"
     assert ref.array(f"{base}/support.npy").tolist() == [12 * 16, 12 * 16, 20 * 16, 20 * 16]
     assert ref.array(f"{base}/key.npy").tolist() == [1 << 32 | 2, 2 << 32 | 1, 5 << 32 | 6, 6 << 32 | 5]
@@ -169,14 +183,27 @@ def test_ties_go_to_more_weight_then_to_the_smaller_node():
     assert best(pairs, np.ones(4, np.float32), 2).tolist() == [1, 2, 3]
 
 
-def test_an_array_file_is_byte_for_byte_numpys_own(tmp_path):
+def test_a_growing_file_is_byte_for_byte_numpys_own(tmp_path):
     values = np.arange(1000, dtype=np.uint64)
-    file = ArrayFile(tmp_path / "a" / "x.npy", np.uint64)
+    file = GrowingFile(tmp_path / "a" / "x.npy", np.uint64)
     for part in np.split(values, [1, 500, 500]):
         file.append(part)
     file.close()
     np.save(tmp_path / "y.npy", values)
-    assert (tmp_path / "a" / "x.npy").read_bytes() == Path(tmp_path / "y.npy").read_bytes()
+    assert (tmp_path / "a" / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+
+
+def test_a_file_reads_as_the_pairs_it_holds(tmp_path):
+    rng = np.random.default_rng(0)
+    key = np.unique(rng.integers(0, 500, 150_000) << 32 | rng.integers(0, 500, 150_000))
+    pairs = Pairs(key, np.ones(len(key), np.int32), np.arange(len(key)), np.ones(len(key), np.uint64))
+    pairs.save(tmp_path)
+    file = PairsFile(tmp_path)
+    assert len(file) == len(key) > 1 << 16
+    for low, high in ((0, 500), (0, 1), (499, 500), (200, 300), (300, 300), (600, 700)):
+        assert (file.between(low, high).weight == pairs.between(low, high).weight).all()
+    assert (added(list(file.blocks(1000))).key == key).all()
+    assert sum(map(len, turned(file, 100, 200))) == ((pairs.second >= 100) & (pairs.second < 200)).sum()
 
 
 def test_counts_add():
