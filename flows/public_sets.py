@@ -31,7 +31,9 @@ _MOVIELENS = {"t0": "1998-02-15T00:00:00Z", "t1": "1998-03-15T00:00:00Z", "t2": 
 def _preset(source: str, folder: str, cuts: dict[str, str], **options: str) -> dict[str, Any]:
     given = os.environ.get(FOLDER)
     root = Path(given).absolute() / folder if given else Path(folder)
-    return {"cuts": cuts, "events": {"source": source, source: {"root": str(root), **options}}}
+    events = {"source": source, source: {"root": str(root), **options}}
+    # A published figure is of every interaction: no limit on a day, which here may be a whole history, cuts one.
+    return {"cuts": cuts, "events": events, "graph": {"guards": None}}
 
 
 PRESETS = {
