@@ -73,6 +73,12 @@ def count(chunk: Chunk, engaged: NDArray[np.bool_], config: Config) -> Iterator[
                 yield relation, int(day[start]), pairs
 
 
+def first_seen(chunk: Chunk) -> dict[int, int]:
+    """When the first event of each day of a chunk became visible [us], by day number."""
+    first = starts(chunk.day)
+    return dict(zip(chunk.day[first].tolist(), chunk.visible_from[first].tolist(), strict=True))
+
+
 def _count_day(events: Chunk, node: NDArray[Any], gap: float | None, config: Config) -> Pairs:
     order = _by_user_and_time(events.user, events.time)
     user, time, node = events.user[order], events.time[order], node[order].astype(np.int64)

@@ -5,9 +5,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.schema import EVENT_TYPES
+from data.schema import EVENT_TYPES, MICROS_PER_DAY
 from graph.chunks import Chunk
-from graph.coengagement import Config, count
+from graph.coengagement import Config, count, first_seen
 from graph.pairs import SUPPORT_UNIT, WEIGHT_UNIT, Pairs, added
 from graph.store import CO_ENGAGED, DEFAULT_ENGAGEMENT, SHARES_USERS
 from tests.graph.chunk_rows import chunk_of, shuffled_ties
@@ -72,6 +72,12 @@ def test_users_behind_a_pair_are_told_apart_from_their_days():
     assert np.bitwise_count(pairs.users).tolist()[0] == 1
     assert 20 < np.bitwise_count(pairs.users).tolist()[1] <= 37
     assert (pairs.support == 37 * SUPPORT_UNIT).all()
+
+
+def test_the_first_event_of_each_day():
+    chunk = chunk_of([(1, 3, "view", 3.5), (2, 4, "impression", 3.25), (1, 3, "view", 5)])
+    assert first_seen(chunk) == {3: int(3.25 * MICROS_PER_DAY) + 1, 5: 5 * MICROS_PER_DAY + 1}
+    assert first_seen(chunk_of([])) == {}
 
 
 ROWS = st.lists(
