@@ -10,6 +10,7 @@ different users. Weights of sampled events are left out on purpose: a stated pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from data.context import StageConfig, execution
 from graph.chunks import Chunk
-from graph.groups import mix, rank, starts
+from graph.groups import crowded, mix, rank, starts
 from graph.pairs import SUPPORT_UNIT, WEIGHT_UNIT, Pairs, added
 from graph.store import CO_ENGAGED, SHARES_USERS, Relation
 
@@ -59,16 +60,18 @@ def count(chunk: Chunk, engaged: NDArray[np.bool_], config: Config) -> Iterator[
     `engaged` bool (event types,) says which show interest. A large day in several chunks comes in several parts, to be
     added. Time O(n log n + pairs log pairs), memory one day and `batch_pairs`.
     """
-    interest = chunk.take(engaged[chunk.kind])
-    day = interest.day
-    edges = np.append(np.flatnonzero(np.diff(day, prepend=-1)), len(day)) if len(day) else np.zeros(1, np.int64)
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        part = interest.take(slice(start, end))
-        for relation, node, gap in (
-            (CO_ENGAGED, part.product, config.session_minutes),
-            (SHARES_USERS, part.advertiser, None),
+    interest = np.flatnonzero(engaged[chunk.kind])
+    day = chunk.day[interest]
+    edges = np.append(np.flatnonzero(starts(day)), len(day)).tolist()
+    for start, end in pairwise(edges):
+        for relation, nodes, gap in (
+            (CO_ENGAGED, chunk.product, config.session_minutes),
+            (SHARES_USERS, chunk.advertiser, None),
         ):
-            pairs = _count_day(part.take(node >= 0), node[node >= 0], gap, config)
+            rows = interest[start:end]
+            rows = rows[nodes[rows] >= 0]
+            rows = rows[crowded(chunk.user[rows].astype(np.int64), 1)]  # one event makes no pair
+            pairs = _count_day(chunk.user[rows], chunk.time[rows], nodes[rows], gap, config)
             if len(pairs):
                 yield relation, int(day[start]), pairs
 
@@ -79,9 +82,11 @@ def first_seen(chunk: Chunk) -> dict[int, int]:
     return dict(zip(chunk.day[first].tolist(), chunk.visible_from[first].tolist(), strict=True))
 
 
-def _count_day(events: Chunk, node: NDArray[Any], gap: float | None, config: Config) -> Pairs:
-    order = _by_user_and_time(events.user, events.time)
-    user, time, node = events.user[order], events.time[order], node[order].astype(np.int64)
+def _count_day(
+    user: NDArray[Any], time: NDArray[np.int64], node: NDArray[Any], gap: float | None, config: Config
+) -> Pairs:
+    order = _by_user_and_time(user, time)
+    user, time, node = user[order], time[order], node[order].astype(np.int64)
     new_user = starts(user)
     apart = np.diff(time, prepend=time[:1]) > (np.inf if gap is None else gap * _MICROS_PER_MINUTE)
     session = np.cumsum(new_user | apart, dtype=np.int64)
