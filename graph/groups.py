@@ -14,12 +14,13 @@ _MAX_BITS = 24
 def crowded(keys: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Positions, in order, of all keys that occur more than `limit` times, and of few others.
 
-    One pass over hashed counters instead of a sort: two keys that share a counter can only add positions. Time O(n);
-    at most 128 MiB of counters.
+    One pass over hashed counters instead of a sort: two keys that share a counter can only add positions. There are
+    just so many counters that each holds a quarter of `limit` on average: few stay in a cache. Time O(n); at most
+    128 MiB of counters.
     """
     if len(keys) <= limit:
         return np.zeros(0, np.int64)
-    bits = min(_MAX_BITS, max(8, int(2 * len(keys)).bit_length()))
+    bits = min(_MAX_BITS, max(8, (4 * len(keys) // max(limit, 1)).bit_length()))
     place = _place(keys, bits)
     return np.flatnonzero(np.bincount(place, minlength=1 << bits)[place] > limit)
 

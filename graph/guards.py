@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def guard(chunk: Chunk, config: Config) -> tuple[Chunk, dict[str, Any]]:
     Counts: seen {event type: rows}, cut {rule: {event type: rows}}, user_days {rule: user-days dropped whole} and
     weights_capped. They add over chunks (`add_counts`). Time O(n) plus sorts of the few user-days near a limit.
     """
-    day = _Day(chunk)
+    day = _Day(chunk, config)
     cut = np.zeros(len(chunk), np.int8)  # 0 kept, else 1 + index in RULES
     dropped = {}
     for name, judge in (("burst", _bursts), ("sleepless", _sleepless), ("repetition", _repetitive)):
@@ -110,8 +111,9 @@ def add_counts(total: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 class _Day:
     """A chunk's events by user-day and target, as single int64 keys."""
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, config: Config) -> None:
         self.chunk, self.kind = chunk, chunk.kind
+        self.least = min(config.judged_events, config.burst_moments or config.judged_events)
         self.engaged = (self.kind != _IMPRESSION) & (self.kind != _REJECTION)
         self.key = chunk.user.astype(np.int64) * (chunk.last_day - chunk.first_day + 1) + (chunk.day - chunk.first_day)
 
@@ -123,10 +125,11 @@ class _Day:
             target = np.where(column >= 0, column.astype(np.int64) * 3 + code, target)
         return target * len(EVENT_TYPES) + part.kind
 
-    def crowds(self, limit: int) -> NDArray[np.int64]:
-        """Engaged events of user-days with more than `limit` of them, by user-day and time."""
+    @cached_property
+    def busy(self) -> NDArray[np.int64]:
+        """Engaged events of all user-days that a rule may judge, and of few others, by user-day and time."""
         rows = np.flatnonzero(self.engaged)
-        rows = rows[crowded(self.key[rows], limit)]
+        rows = rows[crowded(self.key[rows], self.least - 1)]
         return rows[np.lexsort((self.chunk.time[rows], self.key[rows]))]
 
     def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -140,13 +143,12 @@ class _Day:
         if limit is None:
             return np.zeros(0, np.int64)
         rows = np.flatnonzero(of & (cut == 0))
+        rows = rows[crowded(self.key[rows], limit)]
+        acts = np.zeros(len(rows), np.int64)
         if by_target:
             acts = self.acts(rows)
             near = crowded(mix(self.key[rows], acts).astype(np.int64), limit)
             rows, acts = rows[near], acts[near]
-        else:
-            rows = rows[crowded(self.key[rows], limit)]
-            acts = np.zeros(len(rows), np.int64)
         key, part = self.key[rows], self.chunk.take(rows)
         seen, weight = part.visible_from, part.weight.view(np.int32)
         tie = mix(part.product, part.advertiser, part.campaign, part.kind, seen, weight)
@@ -160,7 +162,7 @@ def _bursts(day: _Day, config: Config) -> NDArray[np.int64]:
     limit = config.burst_moments
     if limit is None:
         return np.zeros(0, np.int64)
-    rows = day.crowds(limit)
+    rows = day.busy
     key, time = day.key[rows], day.chunk.time[rows]
     moment = starts(key, time)
     key, time = key[moment], time[moment]
@@ -174,7 +176,7 @@ def _sleepless(day: _Day, config: Config) -> NDArray[np.int64]:
     """User-days of many engaged events in more than `awake_hours` different hours."""
     if config.awake_hours is None:
         return np.zeros(0, np.int64)
-    rows = day.crowds(config.judged_events - 1)
+    rows = day.busy
     key, hour = day.key[rows], day.chunk.time[rows] // _MICROS_PER_HOUR
     first, events, hours = _sizes(key, starts(key, hour))
     return key[first[(events >= config.judged_events) & (hours > config.awake_hours)]]
@@ -184,7 +186,7 @@ def _repetitive(day: _Day, config: Config) -> NDArray[np.int64]:
     """User-days of many engaged events that do the same to few targets, over and over."""
     if config.repetition is None:
         return np.zeros(0, np.int64)
-    rows = day.crowds(config.judged_events - 1)
+    rows = day.busy
     key, acts = day.key[rows], day.acts(rows)
     order = np.lexsort((acts, key))
     key, acts = key[order], acts[order]
