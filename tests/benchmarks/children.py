@@ -1,0 +1,68 @@
+"""Work measured in a process of its own: seconds, CPU seconds and peak memory that nothing else can add to."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.errors import StrataError
+
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of the work without imports, CPU seconds and peak resident memory [MB] of its whole process."""
+
+    seconds: float
+    cpu: float
+    peak_mb: float
+    said: Any = None
+
+
+def run(module: str, arguments: Sequence[str], limit_gib: float | None = None) -> Measured:
+    """Run `python -m module arguments...` and measure it; raises StrataError with its last words when it fails.
+
+    `limit_gib` bounds the memory it can allocate (RLIMIT_DATA: heap and anonymous maps; mapped files do not count).
+    """
+
+    def limit() -> None:
+        if limit_gib is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (int(limit_gib * 2**30),) * 2)
+
+    environment = os.environ | {"POLARS_MAX_THREADS": str(THREADS), "OMP_NUM_THREADS": str(THREADS)}
+    command = [sys.executable, "-m", module, *arguments]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, preexec_fn=limit, text=True)
+    assert child.stdout is not None
+    with child.stdout:
+        said = child.stdout.read()
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise StrataError(f"{' '.join(command)} ended with {child.returncode}: {said[-2000:]}")
+    told = json.loads(said.splitlines()[-1])
+    return Measured(told["seconds"], used.ru_utime + used.ru_stime, told["peak_mb"], told["said"])
+
+
+def measured(work: Callable[..., Any]) -> None:
+    """The child's side: call `work` with the command line's arguments as paths, then print its figures."""
+    started = time.monotonic()
+    said = work(*map(Path, sys.argv[1:]))
+    seconds = time.monotonic() - started
+    print(json.dumps({"seconds": seconds, "peak_mb": _peak_mb(), "said": said}))
+
+
+def _peak_mb() -> float:
+    """Peak resident memory of this program; ru_maxrss would start from that of the process it was started by."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise StrataError("expected VmHWM in /proc/self/status: memory is measured on Linux only")
