@@ -44,9 +44,7 @@ def _load(folder: Path) -> Csr:
     return Csr(**{name: np.load(folder / f"{name}.npy") for name in files if (folder / f"{name}.npy").exists()})
 
 
-def _compare(
-    ours: Csr, theirs: Csr, sources: NDArray[np.int64], targets: NDArray[np.int64], where: str
-) -> None:
+def _compare(ours: Csr, theirs: Csr, sources: NDArray[np.int64], targets: NDArray[np.int64], where: str) -> None:
     if ours.num_edges != theirs.num_edges:
         raise BadDataError(f"{where}: {ours.num_edges:,} and {theirs.num_edges:,} edges")
     for csr in (ours, theirs):

@@ -17,9 +17,7 @@ from graph import build
 from tests.benchmarks.children import THREADS, measured
 
 
-def write_request(
-    file: Path, key: str, events: str, options: Mapping[str, Any], previous: str | None = None
-) -> None:
+def write_request(file: Path, key: str, events: str, options: Mapping[str, Any], previous: str | None = None) -> None:
     """What to build: artifact keys, and options of the stage's Config by name."""
     file.write_text(json.dumps({"key": key, "events": events, "options": dict(options), "previous": previous}))
 
