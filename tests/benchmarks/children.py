@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -28,19 +27,11 @@ class Measured:
     said: Any = None
 
 
-def run(module: str, arguments: Sequence[str], limit_gib: float | None = None) -> Measured:
-    """Run `python -m module arguments...` and measure it; raises StrataError with its last words when it fails.
-
-    `limit_gib` bounds the memory it can allocate (RLIMIT_DATA: heap and anonymous maps; mapped files do not count).
-    """
-
-    def limit() -> None:
-        if limit_gib is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (int(limit_gib * 2**30),) * 2)
-
+def run(module: str, arguments: Sequence[str]) -> Measured:
+    """Run `python -m module arguments...` and measure it; raises StrataError with its last words when it fails."""
     environment = os.environ | {"POLARS_MAX_THREADS": str(THREADS), "OMP_NUM_THREADS": str(THREADS)}
     command = [sys.executable, "-m", module, *arguments]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, preexec_fn=limit, text=True)
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     assert child.stdout is not None
     with child.stdout:
         said = child.stdout.read()

@@ -4,7 +4,7 @@
 
 Every builder runs in a process of its own on the same Parquet files with two threads. Rows go to results/graph.csv
 after all builders were found to have built the same edges, and an increment the same files as a build at once. `growth`
-builds ten times the events under --limit-gib. All files lie in --scratch and are removed at the end.
+builds ten times the events; peak memory is that of the builder's process. All files lie in --scratch until the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=100, help="days of the log")
     parser.add_argument("--parts", default="build,increment,sampler", help=f"any of {','.join(PARTS)}")
     parser.add_argument("--repeats", type=int, default=3, help="times each builder runs, in turn")
-    parser.add_argument("--limit-gib", type=float, default=4.0, help="memory a build may allocate in `growth` [GiB]")
+    parser.add_argument("--limit-gib", type=float, default=4.0, help="memory that `growth` is held against [GiB]")
     parser.add_argument("--seed", type=int, default=0, help="seed of the log")
     parser.add_argument("--scratch", type=Path, default=None, help="folder for all files (default: the system's)")
     try:

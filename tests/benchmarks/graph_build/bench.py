@@ -69,13 +69,11 @@ class Bench:
         events: ArtifactRef,
         options: dict[str, Any],
         previous: ArtifactRef | None = None,
-        limited: bool = False,
     ) -> tuple[ArtifactRef, children.Measured]:
         """Build the graph of `events` as artifact `key`, in its own process."""
         request = self.folder / f"{key}.json"
         ours.write_request(request, key, events.key, options, previous and previous.key)
-        limit = self.limit_gib if limited else None
-        done = children.run("tests.benchmarks.graph_build.ours", [str(self.store.root), str(request)], limit)
+        done = children.run("tests.benchmarks.graph_build.ours", [str(self.store.root), str(request)])
         stage = f"stage {done.said['stage']:.1f} s, sealed in {done.said['seal']:.1f} s"
         self.say(f"strata {key}: {stage}, {done.cpu:.1f} CPU s, {done.peak_mb:,.0f} MB")
         return self.store.get("graph", key), done
