@@ -17,7 +17,7 @@ from data.errors import StrataError, SystemStateError, UsageError, nearest
 from flows.summary import wide_console
 
 FOLDER = ROOT / "tests" / "benchmarks"
-_SHOWN = ("what", "peer", "metric", "unit", "shape", "p20", "p50", "p80")
+_SHOWN = ("what", "peer", "metric", "unit", "p20", "p50", "p80")
 
 
 def benchmarks(folder: Path = FOLDER) -> dict[str, str]:
@@ -47,7 +47,11 @@ def run(name: str, options: Sequence[str], folder: Path = FOLDER) -> list[dict[s
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *options]
     code = subprocess.run(command, cwd=folder.parents[1], stdout=sys.stderr).returncode
     if code:
-        raise StrataError(f"benchmark {name} ended with exit code {code}; rows are written only after its checks pass")
+        failure = StrataError(
+            f"benchmark {name} ended with exit code {code}; only what had passed its checks was written"
+        )
+        failure.exit_code = code
+        raise failure
     return _rows(name, folder)[before:]
 
 
@@ -66,8 +70,9 @@ def render_names(known: dict[str, str]) -> None:
 
 
 def render(rows: list[dict[str, str]]) -> None:
-    """Print the rows of one run."""
-    table = Table(*_SHOWN, box=SIMPLE)
-    for row in rows:
-        table.add_row(*(row[column] for column in _SHOWN))
-    wide_console().print(table)
+    """Print the rows of one run, a table for each shape."""
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        table = Table(*_SHOWN, title=shape, title_justify="left", box=SIMPLE)
+        for row in (row for row in rows if row["shape"] == shape):
+            table.add_row(*(row[column] for column in _SHOWN))
+        wide_console().print(table)

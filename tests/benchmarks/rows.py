@@ -34,12 +34,16 @@ COLUMNS = (
 )
 
 
-def spread(samples: Sequence[float], digits: int = 3) -> dict[str, Any]:
-    """p20, p50, p80 of repeated measurements; one alone is a p50 with no spread."""
+def spread(samples: Sequence[float]) -> dict[str, Any]:
+    """p20, p50, p80 of repeated measurements, to five digits; one alone is a p50 with no spread."""
     if len(samples) == 1:
-        return {"p20": "", "p50": round(float(samples[0]), digits), "p80": ""}
+        return {"p20": "", "p50": _short(samples[0]), "p80": ""}
     marks = np.quantile(np.asarray(samples, np.float64), (0.2, 0.5, 0.8))
-    return {name: round(float(mark), digits) for name, mark in zip(("p20", "p50", "p80"), marks, strict=True)}
+    return {name: _short(mark) for name, mark in zip(("p20", "p50", "p80"), marks, strict=True)}
+
+
+def _short(value: float) -> float | int:
+    return round(float(value)) if abs(value) >= 10_000 else float(f"{value:.5g}")
 
 
 def versions_of(*peers: str) -> str:

@@ -38,7 +38,7 @@ def checkout(tmp_path):
 
 def test_the_list_names_what_has_a_main_and_says_what_it_does(checkout):
     assert bench.benchmarks(checkout) == {"count": "Count to two."}
-    assert {"pipeline"} <= set(bench.benchmarks())
+    assert {"graph", "pipeline"} <= set(bench.benchmarks())
 
 
 def test_a_run_returns_the_rows_it_appended_and_passes_options(checkout, capfd):
@@ -53,8 +53,9 @@ def test_an_unknown_name_gets_the_nearest(checkout):
 
 
 def test_a_failed_benchmark_is_an_error(checkout):
-    with pytest.raises(StrataError, match="exit code 7"):
+    with pytest.raises(StrataError, match="exit code 7") as failure:
         bench.run("count", ["--fail"], checkout)
+    assert failure.value.exit_code == 7
 
 
 def test_outside_a_checkout_it_says_what_to_do(tmp_path):
