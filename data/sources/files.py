@@ -6,6 +6,7 @@ that does not fit can be named by file, row and column.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,11 +14,12 @@ import duckdb
 from pydantic import Field, ValidationInfo, model_validator
 
 from data import quality, schema
-from data.artifacts import sha256_file
 from data.context import RunContext, StageConfig, execution
 from data.engine import Engine
 from data.errors import BadDataError, nearest
 from data.sources import cells
+from data.sources.consumed import Consumed, Source, digest
+from data.window import Window
 
 _SCHEMAS = {
     "products": schema.PRODUCTS,
@@ -131,66 +133,131 @@ def paths_of(settings: Settings, table: TableFiles) -> list[Path]:
 
 def identity(settings: Settings) -> list[str]:
     """Table and sha256 of each file, free of file names, for the artifact key."""
-    hashes = [(name, sha256_file(p)) for name, table in settings.tables().items() for p in paths_of(settings, table)]
-    return sorted(f"{name}:{digest}" for name, digest in hashes)
+    found = [(name, path) for name, table in settings.tables().items() for path in paths_of(settings, table)]
+    return sorted(f"{name}:{digest(path)}" for name, path in found)
 
 
-def load(engine: Engine, settings: Settings, ctx: RunContext, max_bad: float) -> dict[str, Any]:
-    """Fill the contract tables of `engine`; returns rows read and duplicates dropped by table.
+@dataclass(frozen=True)
+class Policy:
+    """What is done with rows: `max_bad` is the tolerated share that breaks a rule.
+
+    `late` is "stamp" or "drop", for new rows that were readable when the previous artifact was made; events known more
+    than `max_lateness` [us] after they happened are set aside (None keeps all).
+    """
+
+    max_bad: float = 0.0
+    late: str = "stamp"
+    max_lateness: int | None = None
+
+
+def load(engine: Engine, settings: Settings, ctx: RunContext, window: Window, policy: Policy) -> dict[str, Any]:
+    """Fill the contract tables of `engine` with the window's rows; returns rows read, duplicates, late rows and files.
 
     Raises BadDataError for files that cannot be read as the table they should be, before any row is processed,
-    or when more than `max_bad` of a table's rows are broken. Raw text spills to disk above the memory limit.
+    or when more than `policy.max_bad` of a table's rows are broken. Raw text spills to disk above the memory limit.
+    A file of events whose rows had all been read by `window.since` is not opened again.
     """
-    files = {name: paths_of(settings, table) for name, table in settings.tables().items()}
-    for name, paths in files.items():
-        for path in paths:
-            quality.check_text(path)
-            _cells(engine, name, settings, path)
+    record, root = Consumed.of(window), settings.root.absolute()
+    chosen = {name: record.choose(name, paths_of(settings, table), root) for name, table in settings.tables().items()}
+    for name, sources in chosen.items():
+        for source in sources:
+            quality.check_text(source.path)
+            _cells(engine, name, settings, source)
     engine.run("cells")
-    read, repeated = {}, {}
-    with ctx.progress.step("read files", sum(map(len, files.values())), "files") as step:
-        for name, paths in files.items():
-            _load_raw(engine, name, settings, paths)
-            read[name], repeated[name] = _load_table(engine, name, settings, max_bad)
-            step.advance(len(paths))
-    engine.run("complete")
-    return {"read": read, "equal_duplicates": repeated}
+    counts: dict[str, dict[str, int]] = {}
+    with ctx.progress.step("read files", sum(map(len, chosen.values())), "files") as step:
+        for name, sources in chosen.items():
+            counts[name] = _load_table(engine, name, settings, sources, window, policy, record)
+            step.advance(len(sources))
+    totals = {figure: {name: of[figure] for name, of in counts.items()} for figure in ("read", "equal_duplicates")}
+    extra = {name: count for of in counts.values() for name, count in of.items() if name not in totals}
+    return {**totals, **extra, "files": record.as_json()}
 
 
-def _load_raw(engine: Engine, name: str, settings: Settings, paths: list[Path]) -> None:
+def complete(engine: Engine, window: Window) -> None:
+    """Give entities without a date theirs, and add those that are only referred to."""
+    engine.run("complete", start=None if window.since is None else window.since + 1)
+
+
+def _load_table(
+    engine: Engine,
+    name: str,
+    settings: Settings,
+    sources: list[Source],
+    window: Window,
+    policy: Policy,
+    record: Consumed,
+) -> dict[str, int]:
+    """Check and type the rows of one table, and append the sound and distinct ones to the contract table `name`."""
+    table = settings.tables()[name]
+    if name == "events":
+        _open_catalogue(engine, window)
+    if not sources:
+        return {"read": 0, "equal_duplicates": 0}
+    _load_raw(engine, name, settings, sources)
+    quality.check_cells(engine, name, table.time_unit)
+    params = {
+        "table": name,
+        "identity": _SCHEMAS[name].names[0],
+        "unit": table.time_unit,
+        "words": list(table.event_types),
+        "types": list(table.event_types.values()),
+        "known": list(schema.EVENT_TYPES),
+        "separator": table.category_separator,
+        "name": settings.name,
+        "drop_late": policy.late == "drop",
+        "max_lateness": policy.max_lateness,
+        **window.bounds,
+    }
+    engine.run(f"typed_{name}", **params)
+    engine.run("distinct", **params)
+    figures = _finish_events(engine, params, window) if name == "events" else {}
+    rows, repeated = quality.judge(engine, name, policy.max_bad, window.since is not None)
+    if name == "events":
+        engine.run("kept_events", **params)
+        record.note(name, sources, dict(engine.rows("latest", unit=table.time_unit)))
+    else:
+        engine.insert("kept", name)
+        record.note(name, sources, {})
+    if name == "products":
+        figures["repeated_levels"] = engine.record("repeated_levels", separator=table.category_separator)["rows"]
+    return {"read": rows, "equal_duplicates": repeated, **figures}
+
+
+def _open_catalogue(engine: Engine, window: Window) -> None:
+    engine.run("catalogue")
+    if window.previous is not None:
+        engine.run("catalogue_more", products=str(window.previous.file("products.parquet")))
+
+
+def _finish_events(engine: Engine, params: dict[str, Any], window: Window) -> dict[str, int]:
+    """Tell new rows from those ingested before, and count what is late or not yet readable."""
+    if window.parts():
+        engine.run("ingested", parts=window.old_files(window.parts()))
+    engine.run("lateness", **params)
+    late = engine.record("late_rows", drop_late=params["drop_late"], max_lateness=params["max_lateness"])
+    return {
+        "late_dropped" if params["drop_late"] else "late_stamped": late["rows"],
+        "not_yet_known": engine.record("not_yet", unit=params["unit"], until=params["until"])["rows"],
+        "ingested_before": engine.record("ingested_rows")["rows"],
+    }
+
+
+def _load_raw(engine: Engine, name: str, settings: Settings, sources: list[Source]) -> None:
     """Make table `raw`: file, row and each column of the contract as text, NULL where nothing is given."""
     engine.run("drop_raw")
-    for index, path in enumerate(paths):
-        rows = _cells(engine, name, settings, path)
-        with quality.readable(path):
+    for index, source in enumerate(sources):
+        rows = _cells(engine, name, settings, source)
+        with quality.readable(source.path):
             rows.insert_into("raw") if index else rows.create("raw")
 
 
-def _load_table(engine: Engine, name: str, settings: Settings, max_bad: float) -> tuple[int, int]:
-    """Check and type `raw`, and append its sound and distinct rows to the contract table `name`."""
-    table = settings.tables()[name]
-    quality.check_cells(engine, name, table.time_unit)
-    engine.run(
-        f"typed_{name}",
-        unit=table.time_unit,
-        words=list(table.event_types),
-        types=list(table.event_types.values()),
-        known=list(schema.EVENT_TYPES),
-        separator=table.category_separator,
-        name=settings.name,
-    )
-    engine.run("distinct", table=name, identity=_SCHEMAS[name].names[0])
-    counts = quality.judge(engine, name, max_bad)
-    engine.insert("kept", name)
-    return counts
-
-
-def _cells(engine: Engine, name: str, settings: Settings, path: Path) -> duckdb.DuckDBPyRelation:
+def _cells(engine: Engine, name: str, settings: Settings, source: Source) -> duckdb.DuckDBPyRelation:
     """The raw cells of one file of a table; raises BadDataError when a mapped column is missing."""
     table = settings.tables()[name]
+    path = source.path
     rows = cells.open_file(engine.connection, path, table.delimiter)
     mapped = [column for value in table.columns.values() for column in ([value] if isinstance(value, str) else value)]
     quality.check_columns(path, rows.columns, [*mapped, *table.attributes])
-    root = settings.root.absolute()
-    label = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-    return cells.as_text(rows, label, _SCHEMAS[name].names, table.columns, table.defaults, table.attributes)
+    names = _SCHEMAS[name].names
+    return cells.as_text(rows, source.label, names, table.columns, table.defaults, table.attributes, source.consumed)

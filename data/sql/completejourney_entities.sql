@@ -15,14 +15,17 @@ SELECT product_id, manufacturer_id AS advertiser_id,
     $start AS first_seen, $start AS known_at
 FROM catalogue WHERE chosen;
 
+-- An advertiser without products of its own is known from when a campaign or an event names it.
 INSERT INTO advertisers BY NAME
 WITH named AS (
-    SELECT advertiser_id FROM products UNION SELECT advertiser_id FROM events UNION SELECT advertiser_id FROM campaigns),
+    SELECT advertiser_id, min(known_at) AS known_at FROM (
+        SELECT advertiser_id, known_at FROM products UNION ALL SELECT advertiser_id, known_at FROM campaigns
+        UNION ALL SELECT advertiser_id, greatest(ts + 1, known_at) FROM events) GROUP BY advertiser_id),
 counted AS (SELECT manufacturer_id, department, count(*) AS products FROM catalogue GROUP BY ALL),
 majority AS (
     SELECT manufacturer_id::VARCHAR AS advertiser_id, department FROM counted
     QUALIFY row_number() OVER (PARTITION BY manufacturer_id ORDER BY products DESC, department) = 1)
-SELECT advertiser_id, 'Manufacturer ' || advertiser_id AS name, tidy(department) AS vertical, $start AS known_at
+SELECT advertiser_id, 'Manufacturer ' || advertiser_id AS name, tidy(department) AS vertical, known_at
 FROM named JOIN majority USING (advertiser_id);
 
 -- Demographics count as known from the start; another household is known from its first event on.
@@ -33,6 +36,6 @@ WITH described AS (
         {k: 'home_ownership', v: home_ownership}, {k: 'income', v: income}, {k: 'kids_count', v: kids_count},
         {k: 'marital_status', v: marital_status}], lambda e: e.v IS NOT NULL)) AS attributes
     FROM read_parquet($demographics) SEMI JOIN household USING (household_id)),
-active AS (SELECT user_id, min(known_at) AS known_at FROM events GROUP BY user_id)
+active AS (SELECT user_id, min(greatest(ts + 1, known_at)) AS known_at FROM events GROUP BY user_id)
 SELECT user_id, d.attributes, least(a.known_at, CASE WHEN d.user_id IS NOT NULL THEN $start END) AS known_at
 FROM active a FULL JOIN described d USING (user_id);

@@ -35,7 +35,8 @@ SELECT 'r-' || r.household_id || '-' || r.campaign_id AS event_id, r.household_i
     c.campaign_id, 'impression' AS event_type, c.start AS ts, c.start AS known_at, 'campaign:' || c.kind AS surface,
     'r-' || r.household_id || '-' || r.campaign_id AS request_id, 1 AS sample_prob, $source AS source
 FROM read_parquet($campaigns) r SEMI JOIN household USING (household_id)
-JOIN campaigns c ON c.campaign_id = r.campaign_id::VARCHAR;
+JOIN campaigns c ON c.campaign_id = r.campaign_id::VARCHAR
+WHERE c.start >= $since AND c.start < $as_of;
 
 -- A redemption is dated by day, so it can be known only when that day is over.
 INSERT INTO events BY NAME
@@ -53,4 +54,5 @@ SELECT 'c-' || r.household_id || '-' || r.campaign_id || '-' || r.coupon_upc
     1 AS sample_prob, $source AS source
 FROM read_parquet($coupon_redemptions) r SEMI JOIN household USING (household_id)
 JOIN campaigns c ON c.campaign_id = r.campaign_id::VARCHAR LEFT JOIN owner o USING (coupon_upc)
-WHERE epoch_us(r.redemption_date) < $until;
+WHERE epoch_us(r.redemption_date) < $until
+    AND epoch_us(r.redemption_date + INTERVAL 1 DAY) > $since AND epoch_us(r.redemption_date + INTERVAL 1 DAY) <= $as_of;

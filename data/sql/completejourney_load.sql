@@ -12,14 +12,14 @@ SELECT *, subset_hash(product_id) < $products_share * 1000000 AS chosen,
     (md5_number_lower($seed || ':product:' || product_id) % 2147483646)::BIGINT + 1 AS draw
 FROM read_parquet($products);
 
--- Every basket of a chosen household is a visit, whatever it holds.
+-- Every basket of a chosen household is a visit, whatever it holds; it can be read from just after its time on.
 CREATE TABLE visit AS
 SELECT basket_id, min(household_id) AS household_id, min(store_id) AS store_id, min(week) AS week,
     epoch_us(min(transaction_timestamp)) AS ts,
     (md5_number_lower($seed || ':visit:' || basket_id) % 2147483646)::BIGINT + 1 AS draw
 FROM read_parquet($transactions) SEMI JOIN household USING (household_id)
 WHERE epoch_us(transaction_timestamp) < $until
-GROUP BY basket_id;
+GROUP BY basket_id HAVING ts >= $since AND ts < $as_of;
 
 CREATE TABLE bought AS
 SELECT t.basket_id, t.product_id, t.sales_value, c.product_id IS NOT NULL AS known, t.file_row_number + 1 AS row

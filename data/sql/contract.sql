@@ -8,5 +8,6 @@ CREATE TABLE advertisers (advertiser_id VARCHAR, name VARCHAR, description VARCH
 CREATE TABLE campaigns (campaign_id VARCHAR, advertiser_id VARCHAR, name VARCHAR, kind VARCHAR, start BIGINT,
     "end" BIGINT, known_at BIGINT);
 CREATE TABLE users (user_id VARCHAR, attributes MAP(VARCHAR, VARCHAR), known_at BIGINT);
+CREATE TABLE ingested (file VARCHAR, row BIGINT, identity VARCHAR, same BOOLEAN);
 CREATE TABLE quarantine ("table" VARCHAR, file VARCHAR, row BIGINT, "column" VARCHAR, rule VARCHAR, value VARCHAR);
 CREATE TABLE split (event_id VARCHAR, user_id VARCHAR, product_id VARCHAR, part VARCHAR, visible_from BIGINT);

@@ -88,8 +88,8 @@ def test_good_files_become_the_contracts_tables_with_nothing_set_aside(shop, rea
     assert product["known_at"] == product["first_seen"] == 1_700_000_000_000_000, "no dates: known from the log's start"
     assert [row["advertiser_id"] for row in ref.table("advertisers.parquet").to_pylist()] == ["a1", "a2"]
     assert [(row["user_id"], row["known_at"]) for row in ref.table("users.parquet").to_pylist()] == [
-        ("u1", 1_700_000_000_000_000),
-        ("u2", 1_700_000_400_000_000),
+        ("u1", 1_700_000_000_000_001),
+        ("u2", 1_700_000_400_000_001),
     ]
     assert ref.json("summary.json")["counts"] == {"impression": 2, "purchase": 2}
     assert quarantine(ref) == []
@@ -248,7 +248,10 @@ def test_json_lines_and_parquet_give_the_same_tables_as_csv(shop, read, tmp_path
         read(shop(events__paths=[f"events.{kind}"], products__paths=[f"products.{kind}"]), kind)
         for kind in ("csv", "jsonl", "parquet")
     ]
-    digests = [{name: listed["sha256"] for name, listed in ref.manifest["files"].items()} for ref in refs]
+    digests = [
+        {name: listed["sha256"] for name, listed in ref.manifest["files"].items() if name != "files.json"}
+        for ref in refs
+    ]
     assert digests[0] == digests[1] == digests[2]
 
 

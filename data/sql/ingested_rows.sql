@@ -1,0 +1,1 @@
+SELECT count(*) FILTER (WHERE same) AS rows FROM ingested;
