@@ -158,8 +158,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
         engine.run("contract")
         metrics = reader.load(engine, config.chosen, ctx, **_options(config, window))
         windows.merge(engine, window)
-        if config.source == "files":
-            own.complete(engine, window)
+        windows.complete(engine, window)
         windows.cut(engine, window)
         summary = _summary(engine, config, window)
         metrics["late_events"] = engine.record("late_events")["rows"]

@@ -65,6 +65,11 @@ def merge(engine: Engine, window: Window) -> None:
         engine.run("merge", since=window.since, **old)
 
 
+def complete(engine: Engine, window: Window) -> None:
+    """Give entities without a date theirs, and add those that are only referred to."""
+    engine.run("complete", start=None if window.since is None else window.since + 1)
+
+
 def cut(engine: Engine, window: Window) -> None:
     """Take away what lies outside the window, for readers that read everything, and entities not yet known."""
     if window.until is not None:

@@ -174,11 +174,6 @@ def load(engine: Engine, settings: Settings, ctx: RunContext, window: Window, po
     return {**totals, **extra, "files": record.as_json()}
 
 
-def complete(engine: Engine, window: Window) -> None:
-    """Give entities without a date theirs, and add those that are only referred to."""
-    engine.run("complete", start=None if window.since is None else window.since + 1)
-
-
 def _load_table(
     engine: Engine,
     name: str,

@@ -156,7 +156,6 @@ def load(engine: Engine, published: Published, name: str, ctx: RunContext) -> di
         for view, table in given.items():
             engine.connection.register(view, table)
         engine.run("published", source=name)
-        engine.run("complete")
         parts = {row.pop("part"): row for row in engine.records("published_parts")}
         for view in given:
             engine.connection.unregister(view)
