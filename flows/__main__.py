@@ -37,7 +37,7 @@ DEFAULT_STORE = Path("store")
 @app.command()
 def demo(store: StoreOption = DEFAULT_STORE, direct: DirectOption = False, as_json: JsonOption = False) -> None:
     """Run the demo preset on a real grocery log that comes with the package, and show what came of it."""
-    _run("demo", None, store, direct, {}, as_json)
+    _run("demo", None, store, direct, {}, None, as_json)
 
 
 @app.command()
@@ -47,28 +47,54 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     direct: DirectOption = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice.")] = None,
-    max_bad: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Share of bad rows to tolerate.")] = None,
+    max_bad: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of rows [0-1] that may break a rule and be set aside; 0.001 if unset."
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="Use only what was known at this instant, such as 2017-10-01 (its first moment, UTC) or "
+            "2017-10-01T12:00:00Z. Of a log that an earlier --as-of run has read, only what is new is read."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Stop after this stage (events, graph, ...) and publish no snapshot.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the whole pipeline: what is finished already is reused, what was killed goes on."""
-    overrides: dict[str, Any] = {}
-    if seed is not None:
-        overrides["seed"] = seed
-    if max_bad is not None:
-        overrides["events"] = {"max_bad": max_bad}
-    _run(preset, config, store, direct, overrides, as_json)
+    """Run the whole pipeline, or a part of it: what is finished already is reused, what was killed goes on."""
+    from flows import inspection
+
+    events = {"max_bad": max_bad, "as_of": as_of and inspection.instant(as_of)}
+    chosen = {"seed": seed, "events": {name: value for name, value in events.items() if value is not None} or None}
+    overrides = {name: value for name, value in chosen.items() if value is not None}
+    _run(preset, config, store, direct, overrides, until, as_json)
 
 
-def _run(preset: str, config: Path | None, store: Path, direct: bool, overrides: dict[str, Any], as_json: bool) -> None:
+def _run(
+    preset: str,
+    config: Path | None,
+    store: Path,
+    direct: bool,
+    overrides: dict[str, Any],
+    until: str | None,
+    as_json: bool,
+) -> None:
     from data.progress import Progress
-    from flows import pipeline, presets, summary
+    from flows import pipeline, presets, previous, summary
     from flows.config import load_config
 
     settings = load_config(presets.named(preset), config, overrides)
-    progress = Progress(sys.stderr)
+    previous.check_instant(settings, until)
     runner = pipeline.direct if direct else pipeline.orchestrated
-    snapshot = runner(settings, Store(store), progress)
-    _print(summary.of_snapshot(Store(store), snapshot), as_json, summary.render)
+    outcome = runner(settings, Store(store), Progress(sys.stderr), until)
+    if outcome.snapshot is None:
+        _print(summary.of_part(outcome.refs, str(until)), as_json, summary.render_part)
+    else:
+        _print(summary.of_snapshot(Store(store), outcome.snapshot), as_json, summary.render)
 
 
 @app.command()

@@ -33,31 +33,38 @@ from data.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the path of the data: the module that holds `Config` and `run`, and the stages it reads."""
+    """One step of the path of the data: the module that holds `Config` and `run`, and the stages it reads.
+
+    `needs` names the time cut after which the log must go on for the stage to have data. `spared` names inputs that
+    spare work but never change the result, so they are no part of the key.
+    """
 
     name: str
     module: ModuleType
     inputs: tuple[str, ...] = ()
+    needs: str | None = None
+    spared: tuple[str, ...] = ()
 
 
 STAGES = (
     Stage("events", data.ingest),
-    Stage("graph", graph.build, ("events",)),
+    Stage("graph", graph.build, ("events",), spared=("previous",)),
     Stage("features", encoders.encode, ("events",)),
-    Stage("learner", hierarchy.train, ("graph", "features")),
-    Stage("embeddings", hierarchy.embed, ("graph", "features", "learner")),
-    Stage("supergraph", hierarchy.supergraph, ("events", "graph", "features", "learner", "embeddings")),
-    Stage("tokens", hierarchy.tokens, ("embeddings", "supergraph")),
-    Stage("index", hierarchy.index, ("events", "embeddings", "supergraph")),
+    Stage("learner", hierarchy.train, ("graph", "features"), "t0"),
+    Stage("embeddings", hierarchy.embed, ("graph", "features", "learner"), "t0"),
+    Stage("supergraph", hierarchy.supergraph, ("events", "graph", "features", "learner", "embeddings"), "t0"),
+    Stage("tokens", hierarchy.tokens, ("embeddings", "supergraph"), "t0"),
+    Stage("index", hierarchy.index, ("events", "embeddings", "supergraph"), "t0"),
     Stage(
         "evaluation",
         hierarchy.evaluate,
         ("events", "graph", "features", "learner", "embeddings", "supergraph", "tokens"),
+        "t2",
     ),
     Stage("histories", ranking.histories, ("events",)),
-    Stage("examples", ranking.examples, ("events", "features", "tokens", "histories")),
-    Stage("ranker", ranking.train, ("examples",)),
-    Stage("report", flows.report, ("events", "supergraph", "tokens", "index", "evaluation", "ranker")),
+    Stage("examples", ranking.examples, ("events", "features", "tokens", "histories"), "t2"),
+    Stage("ranker", ranking.train, ("examples",), "t2"),
+    Stage("report", flows.report, ("events", "supergraph", "tokens", "index", "evaluation", "ranker"), "t2"),
 )
 
 

@@ -152,7 +152,7 @@ def tokens(
 
     if entity_type not in ENTITY_TYPES:
         raise UsageError(f"unknown entity type {entity_type!r}: {nearest(entity_type, ENTITY_TYPES)}")
-    until = None if as_of is None else _parse_date(as_of)
+    until = None if as_of is None else to_micros(instant(as_of))
     published = snapshot.load(store, snapshot_id)
     rows = tokens_of(store, published, entity_type, entity_id, until)
     if not rows:
@@ -173,12 +173,13 @@ def tokens(
     }
 
 
-def _parse_date(text: str) -> int:
+def instant(text: str) -> datetime:
+    """The instant that `text` names: a date (its first moment, UTC) or a time; raises UsageError for anything else."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"expected a date such as 2017-10-01, got {text!r}") from error
-    return to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        raise UsageError(f"expected a date such as 2017-10-01, or 2017-10-01T12:00:00Z, got {text!r}") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def render_tokens(found: dict[str, Any]) -> None:

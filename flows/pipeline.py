@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,29 @@ from data import snapshot
 from data.artifacts import ArtifactRef, Store
 from data.context import RunContext
 from data.progress import Progress
+from data.schema import to_micros
 from data.snapshot import Snapshot
-from flows.config import STAGES, PipelineConfig, Stage
+from flows import previous
+from flows.config import PipelineConfig, Stage
 from flows.tasks import git_state, library_versions, run_stage
 
 Runner = Callable[[Stage, PipelineConfig, Mapping[str, ArtifactRef], Store, RunContext], ArtifactRef]
 
 
-def direct(config: PipelineConfig, store: Store, progress: Progress) -> Snapshot:
-    """Run every stage in this process, without any server, and publish the snapshot."""
-    return _run(config, store, progress, run_stage)
+@dataclass(frozen=True)
+class Outcome:
+    """What a run made: the artifact of each stage, and the snapshot, which a run that stops early does not publish."""
+
+    refs: dict[str, ArtifactRef]
+    snapshot: Snapshot | None
 
 
-def orchestrated(config: PipelineConfig, store: Store, progress: Progress) -> Snapshot:
+def direct(config: PipelineConfig, store: Store, progress: Progress, until: str | None = None) -> Outcome:
+    """Run every stage, or those up to `until`, in this process without any server; a whole run publishes a snapshot."""
+    return _run(config, store, progress, run_stage, until)
+
+
+def orchestrated(config: PipelineConfig, store: Store, progress: Progress, until: str | None = None) -> Outcome:
     """The same as a Prefect flow in this process; the server is the one of PREFECT_API_URL, else a temporary one."""
     _prefect_defaults(store)
     from prefect import flow, task
@@ -42,24 +52,32 @@ def orchestrated(config: PipelineConfig, store: Store, progress: Progress) -> Sn
         return wrapped(stage, *rest)
 
     @flow(name="strata", validate_parameters=False, persist_result=False)
-    def strata(run_name: str) -> Snapshot:
-        return _run(config, store, progress, stage_task)
+    def strata(run_name: str) -> Outcome:
+        return _run(config, store, progress, stage_task, until)
 
     return strata(os.fspath(store.root))
 
 
-def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runner) -> Snapshot:
-    ctx = RunContext(seed=config.seed, threads=config.threads, progress=progress)
+def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runner, until: str | None) -> Outcome:
+    now = to_micros(datetime.now(UTC))
+    ctx = RunContext(seed=config.seed, threads=config.threads, now=now, progress=progress)
     record = RunRecord(store, config)
     refs: dict[str, ArtifactRef] = {}
-    for stage in STAGES:
-        refs[stage.name] = runner(stage, config, {name: refs[name] for name in stage.inputs}, store, ctx)
+    for stage in previous.upto(until):
+        inputs = {name: refs[name] for name in stage.inputs}
+        earlier = previous.resolve(stage, config, inputs, store)
+        if earlier is not None:
+            inputs["previous"] = earlier
+        refs[stage.name] = runner(stage, config, inputs, store, ctx)
         record.finished(refs[stage.name])
+    if until is not None:
+        record.log(f"stopped after {until}")
+        return Outcome(refs, None)
     emitted = refs["embeddings"].metrics
     vocab_version = refs["supergraph"].metrics["vocab_version"]
     published = snapshot.publish(store, refs, vocab_version, emitted["model_version"], emitted["last_as_of"])
     record.published(published)
-    return published
+    return Outcome(refs, published)
 
 
 class RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -9,28 +10,65 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from data.artifacts import Store
+from data.artifacts import ArtifactRef, Store
+from data.parts import EVENT_PARTS
 from data.schema import from_micros
 from data.snapshot import Snapshot
+
+_LOG_FIGURES = (
+    "read", "equal_duplicates", "ingested_before", "late_stamped", "late_dropped", "late_events", "not_yet_known",
+    "quarantined", "parts_taken",
+)  # fmt: skip
 
 
 def of_snapshot(store: Store, snapshot: Snapshot) -> dict[str, Any]:
     """Everything `strata run` and `strata show` print, as JSON-able values read from the manifests."""
     refs = {stage: snapshot.ref(store, stage) for stage in snapshot.stages}
-    stages = []
-    for name, ref in refs.items():
-        tables = {file: listed["rows"] for file, listed in ref.manifest["files"].items() if listed["rows"] is not None}
-        spent = {field: ref.manifest[field] for field in ("duration_s", "peak_rss_mb")}
-        stages.append({"stage": name, "key": ref.key, "rows": tables, **spent})
     return {
         "snapshot": snapshot.id,
         "as_of": str(from_micros(snapshot.as_of).date()),
-        "stages": stages,
+        "stages": of_stages(refs),
         "retrieval": refs["evaluation"].json("retrieval.json"),
         "levels": refs["evaluation"].json("levels.json"),
         "ranker": {name: refs["ranker"].metrics[name] for name in ("comparison", "seconds")},
         "report": str(refs["report"].file("report.html").resolve()),
     }
+
+
+def of_stages(refs: Mapping[str, ArtifactRef]) -> list[dict[str, Any]]:
+    """Key, rows, seconds and memory of each stage."""
+    stages = []
+    for name, ref in refs.items():
+        listed = {file: entry["rows"] for file, entry in ref.manifest["files"].items() if entry["rows"] is not None}
+        tables = {file: rows for file, rows in listed.items() if not file.startswith(EVENT_PARTS)}
+        if len(tables) < len(listed):
+            tables = {"events.parquet": ref.rows(EVENT_PARTS), **tables}  # one line for all days
+        spent = {field: ref.manifest[field] for field in ("duration_s", "peak_rss_mb")}
+        stages.append({"stage": name, "key": ref.key, "rows": tables, **spent})
+    return stages
+
+
+def of_part(refs: Mapping[str, ArtifactRef], until: str) -> dict[str, Any]:
+    """What `strata run --until` prints: the stages that ran, the log's figures, and no snapshot."""
+    log = refs["events"].metrics
+    figures = {name: log[name] for name in _LOG_FIGURES if name in log}
+    as_of = None if log["as_of"] is None else from_micros(log["as_of"]).isoformat()
+    return {"snapshot": None, "until": until, "as_of": as_of, "events": figures, "stages": of_stages(refs)}
+
+
+def render_part(found: dict[str, Any]) -> None:
+    """Print `of_part` for a person."""
+    wide_console().print(_stages(found["stages"]))
+    for name, figure in found["events"].items():
+        print(f"{name.replace('_', ' '):<18}{_plain(figure)}")
+    known = "everything in the files" if found["as_of"] is None else f"what was known at {found['as_of']}"
+    print(f"\nThe log holds {known}. Stopped after {found['until']}, as asked: no snapshot was published.")
+
+
+def _plain(figure: Any) -> str:
+    if isinstance(figure, dict):
+        return ", ".join(f"{name} {_plain(count)}" for name, count in figure.items()) or "none"
+    return f"{figure:,}" if isinstance(figure, int) else str(figure)
 
 
 def render(found: dict[str, Any]) -> None:

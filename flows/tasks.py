@@ -17,6 +17,7 @@ from data.artifacts import ArtifactRef, Store, artifact_key
 from data.codehash import ROOT, code_hash
 from data.context import RunContext
 from flows.config import PipelineConfig, Stage
+from flows.previous import lineage
 
 LIBRARIES = (
     "duckdb",
@@ -39,7 +40,7 @@ def stage_key(stage: Stage, config: PipelineConfig, inputs: Mapping[str, Artifac
         stage.name,
         own.result_fields(),
         config.seed,
-        {name: ref.key for name, ref in inputs.items()},
+        {name: ref.key for name, ref in inputs.items() if name not in stage.spared},
         code_hash(stage.module.__name__.partition(".")[0]),
         identity(own) if identity else None,
     )
@@ -63,6 +64,7 @@ def run_stage(
         "inputs": {name: ref.key for name, ref in inputs.items()},
         "config": own.model_dump(mode="json"),
         "seed": config.seed,
+        "lineage": lineage(stage, config),
         "code": {"hash": code_hash(stage.module.__name__.partition(".")[0]), **git_state()},
         "versions": library_versions(),
     }

@@ -169,4 +169,4 @@ def test_prefect_and_direct_runs_give_the_same_keys(shop, unbroken, tmp_path, mo
 
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     found = pipeline.orchestrated(_settings(shop), Store(tmp_path / "store"), Progress())
-    assert found.stages == snapshot.load(unbroken).stages
+    assert found.snapshot.stages == snapshot.load(unbroken).stages

@@ -25,6 +25,9 @@ def strata(*arguments, cwd=None):
         (("query", "vector", "[1, a]", "--store", "nowhere"), 2, ["JSON list"]),
         (("tokens", "user", "1", "--as-of", "yesterday", "--store", "nowhere"), 2, ["2017-10-01"]),
         (("run", "--preset", "dmeo", "--store", "nowhere"), 2, ["dmeo", "demo"]),
+        (("run", "--as-of", "yesterday", "--store", "nowhere"), 2, ["yesterday", "2017-10-01"]),
+        (("run", "--as-of", "2017-03-01", "--store", "nowhere"), 2, ["'learner'", "cuts.t0", "--until features"]),
+        (("run", "--until", "grph", "--store", "nowhere"), 2, ["grph", "graph"]),
         (("nonsense",), 2, ["nonsense"]),
     ],
 )
