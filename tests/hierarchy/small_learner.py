@@ -48,7 +48,7 @@ def shop(store: Store, until: int | None = None, key: str = "test") -> dict[str,
     built = make_ref(
         store, "graph", lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext()), key
     )
-    return {"graph": built, "features": make_ref(store, "features", lambda out: _write_features(tables, out), key)}
+    return {"graph": built, "features": make_ref(store, "features", lambda out: write_features(tables["products"].to_pylist(), out), key)}
 
 
 def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:
@@ -68,9 +68,8 @@ def before(moment: Any) -> int:
     return to_micros(moment)
 
 
-def _write_features(tables: dict[str, pa.Table], out: OutputDir) -> None:
+def write_features(products: list[dict[str, Any]], out: OutputDir) -> None:
     """Content of a product: its department and type, with a little of its own. Nothing depends on the events."""
-    products = tables["products"].to_pylist()
     content = {row["product_id"]: sum(_direction(part) for part in row["category"]) for row in products}
     content = {name: vector + 0.3 * _direction(name) for name, vector in content.items()}
     owned: dict[str, list[np.ndarray]] = {}

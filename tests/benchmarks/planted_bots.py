@@ -1,0 +1,140 @@
+"""One log with and without its bots, through the real stages to the products that people would be shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data.artifacts import ArtifactRef, Store
+from data.context import RunContext
+from data.generator import write
+from data.generator.config import BotBehaviour, Config
+from data.parts import EVENT_PARTS
+from data.schema import to_micros
+from graph import build, guards
+from graph.store import index_in
+from hierarchy import embed, train
+from hierarchy.asof import read_as_of
+from tests.fixtures.artifacts import make_ref
+from tests.hierarchy.small_learner import write_features
+
+OFF = guards.Config(
+    burst_moments=None,
+    repetition=None,
+    repeats=None,
+    user_day=None,
+    impressions=None,
+    not_interested=None,
+    max_weight=None,
+)
+TOP = 20
+_FOUND = ("click", "cart", "purchase")
+_LEARNER: dict[str, Any] = {
+    "levels": [{"k": 8, "top": 2}, {"k": 32, "top": 4}],
+    "dim": 32,
+    "heads": 2,
+    "layers": 1,
+    "user_budget": {"recent": 12, "uniform": 12, "two_hop": 0, "links": 0},
+    "item_budget": {"recent": 6, "uniform": 0, "two_hop": 6, "links": 3},
+    "warmup_steps": 40,
+    "batch_size": 256,
+    "negatives": 256,
+    "distillation": {"seeds": 48, "queue": 512, "every": 4},
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of people as of T0: `exposure`, the share of their top-20 slots that hold a target; `recall`, Recall@20 of what
+    they click, cart or buy in the week after."""
+
+    exposure: float
+    recall: float
+
+
+def log_config(behaviour: BotBehaviour, seed: int, **changes: Any) -> Config:
+    """A month with 1 % bots of one behaviour."""
+    hasty = {"bot_events": 150, "bot_days": 0.4, "bot_minutes": 4.0, "bot_target_share": 0.6}
+    patient = {"bot_events": 90, "bot_days": 0.8, "bot_target_share": 0.8}
+    size = {"users": 3000, "products": 1000, "advertisers": 80, "events": 400_000, "days": 28, "user_skew": 0.5}
+    habit = hasty if behaviour == "burst" else patient
+    return Config(**{**size, "bots": 0.01, "bot_behaviours": (behaviour,), "seed": seed, **habit, **changes})
+
+
+class World:
+    """The artifacts of one log below `folder`; made on first use and kept."""
+
+    def __init__(self, config: Config, folder: Path, steps: int = 200) -> None:
+        self.config, self.steps = config, steps
+        self.store = Store(folder)
+        self.t0 = config.start + timedelta(days=config.days - 7)
+
+    def figures(self, bots: bool, limits: guards.Config) -> Figures:
+        """Build, train and embed with or without the bots' events; exposure of their targets and recall of people."""
+        key = f"{'bots' if bots else 'clean'}-{'off' if limits == OFF else 'on'}"
+        events = self._events(bots)
+        graph = self._stage("graph", key, build, build.Config(guards=limits), {"events": events})
+        inputs = {"graph": graph, "features": self._features(events)}
+        key = _content(graph)  # equal graphs are learned from once
+        learner = train.Config(t0=self.t0, steps=self.steps, **_LEARNER)
+        inputs["learner"] = self._stage("learner", key, train, learner, inputs)
+        embeddings = self._stage("embeddings", key, embed, embed.Config(t0=self.t0), inputs)
+        return _figures(self._events(False), embeddings, to_micros(self.t0))
+
+    def _events(self, bots: bool) -> ArtifactRef:
+        config = self.config if bots else self.config.model_copy(update={"bot_events": 0})
+        return self._made("events", "bots" if bots else "clean", lambda out: write.artifact(config, out))
+
+    def _features(self, events: ArtifactRef) -> ArtifactRef:
+        products = events.table("products.parquet", ["product_id", "advertiser_id", "category"]).to_pylist()
+        return self._made("features", "all", lambda out: write_features(products, out))
+
+    def _stage(self, stage: str, key: str, module: Any, config: Any, inputs: dict[str, ArtifactRef]) -> ArtifactRef:
+        ctx = RunContext(seed=self.config.seed, threads=1)
+        return self._made(stage, key, lambda out: module.run(config, inputs, out, ctx))
+
+    def _made(self, stage: str, key: str, writer: Any) -> ArtifactRef:
+        return self.store.find(stage, key) or make_ref(self.store, stage, writer, key)
+
+
+def _content(ref: ArtifactRef) -> str:
+    """A key that depends on the bytes of an artifact alone."""
+    files = {name: listed["sha256"] for name, listed in ref.manifest["files"].items()}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _figures(people_alone: ArtifactRef, embeddings: ArtifactRef, t0: int) -> Figures:
+    """`people_alone` is the log without the bots' events: what people really do next."""
+    users, products = (read_as_of(embeddings, kind, t0) for kind in ("user", "product"))
+    scores = np.max(users.vectors @ products.vectors[:, 0].T, axis=1) + products.popularity
+    shown = np.argpartition(-scores, TOP, axis=1)[:, :TOP]
+    targets = pa.array(people_alone.json("truth/facts.json")["targets"], pa.string())
+    pushed = pc.is_in(products.entity_id, targets).to_numpy(zero_copy_only=False)
+    bots = people_alone.table("truth/bots.parquet")["user_id"].combine_chunks()
+    real = pc.invert(pc.is_in(users.entity_id, bots)).to_numpy(zero_copy_only=False)
+    wanted = _next_week(people_alone, users.entity_id, products.entity_id, t0)
+    asked = real & wanted.any(axis=1)
+    hits = np.take_along_axis(wanted, shown, axis=1).sum(axis=1)[asked]
+    recall = hits / np.minimum(wanted[asked].sum(axis=1), TOP)
+    return Figures(exposure=float(pushed[shown[real]].mean()), recall=float(recall.mean()))
+
+
+def _next_week(events: ArtifactRef, users: pa.Array, products: pa.Array, t0: int) -> NDArray[np.bool_]:
+    """What each user clicks, carts or buys in the week from `t0` on, bool (users, products)."""
+    wanted = np.zeros((len(users), len(products)), bool)
+    for batch in events.batches(EVENT_PARTS, ["user_id", "product_id", "event_type", "ts"]):
+        chosen = pc.and_(pc.is_in(batch["event_type"], pa.array(_FOUND)), pc.greater_equal(batch["ts"], t0))
+        rows = batch.filter(chosen)
+        user, product = index_in(rows["user_id"], users), index_in(rows["product_id"], products)
+        known = (user >= 0) & (product >= 0)
+        wanted[user[known], product[known]] = True
+    return wanted
