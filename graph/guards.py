@@ -1,6 +1,6 @@
 """Guards: events no person makes in a day leave the log before it becomes edges.
 
-Every rule looks at one user's single day, so days can be guarded one by one, in any order, on any machine. Three rules
+Every rule looks at one user's single day, so days can be guarded one by one, in any order, on any machine. Four rules
 judge the whole user-day and drop all of it, the impressions too (clicks without them would turn the rest into
 rejections). That reads the rest of that day, but it can only remove a user-day whole: no example of that user-day is
 left that could learn from it. To drop only what follows the burst would let every bot through up to the limit, every
@@ -8,8 +8,9 @@ day, which is most of what a patient one does. The caps keep what came first and
 
 A basket is many products at one moment, so acts are counted in distinct moments: 200 lines of one receipt are one act.
 Forty acts in ten minutes, or acts in eighteen different hours of a day, are more than any buyer in a web shop's log
-(RetailRocket) or a grocer's (Complete Journey) ever made. A bot that acts and rests like a keen person passes: no
-single day tells the two apart.
+(RetailRocket) or a grocer's (Complete Journey) ever made. A bot that pushes few products comes back to them more often
+than the steps of a purchase ask for. One that acts, rests and varies like a keen person passes: no single day tells the
+two apart.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from data.schema import EVENT_TYPES
 from graph.chunks import Chunk
 from graph.groups import crowded, members, mix, rank, starts
 
-RULES = ("burst", "sleepless", "repetition", "repeats", "user_day", "impressions", "not_interested")
+RULES = ("burst", "sleepless", "repetition", "focus", "repeats", "user_day", "impressions", "not_interested")
 """In the order in which they are applied: an event is counted under the first that cuts it."""
 
 _MICROS_PER_HOUR = 3_600_000_000
@@ -59,6 +60,20 @@ class Config(StageConfig):
     judged_events: int = Field(
         default=40, ge=1, description="engaged events [count] of a user-day from which awake_hours and repetition apply"
     )
+    focus_moments: int | None = Field(
+        default=5,
+        ge=2,
+        description="engaged moments [count] on one target in a day that are more than the steps of a purchase",
+    )
+    focus_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="share of a day's moments on such targets that drops it; no effect if focus_moments is unset",
+    )
+    focus_events: int = Field(
+        default=20, ge=1, description="moments [count] from which focus is judged; no effect if focus_moments is unset"
+    )
     repeats: int | None = Field(
         default=5, ge=1, description="most events [count] of a type by a user on one target a day; not for impressions"
     )
@@ -83,7 +98,7 @@ def guard(chunk: Chunk, config: Config) -> tuple[Chunk, dict[str, Any]]:
     day = _Day(chunk, config)
     cut = np.zeros(len(chunk), np.int8)  # 0 kept, else 1 + index in RULES
     dropped = {}
-    for name, judge in (("burst", _bursts), ("sleepless", _sleepless), ("repetition", _repetitive)):
+    for name, judge in _JUDGES.items():
         flagged = judge(day, config)
         dropped[name] = len(flagged)
         _mark(cut, name, day.rows_of(flagged))
@@ -200,6 +215,32 @@ def _sizes(key: NDArray[np.int64], new: NDArray[np.bool_]) -> tuple[NDArray[np.i
     events = np.diff(first, append=len(key))
     distinct = np.add.reduceat(new.astype(np.int64), first) if len(first) else events
     return first, events, distinct
+
+
+def _focused(day: _Day, config: Config) -> NDArray[np.int64]:
+    """User-days of many moments, most of them on targets that are come back to again and again.
+
+    A patient bot spreads its acts over hours and types and hides among popular products, so that neither a burst nor
+    the mean repetition shows it. A person's way to a purchase (view, click, cart, purchase) takes four moments.
+    """
+    if config.focus_moments is None:
+        return np.zeros(0, np.int64)
+    rows = day.crowds(config.focus_events - 1)
+    key, target, time = day.key[rows], day.acts(rows) // len(EVENT_TYPES), day.chunk.time[rows]
+    order = np.lexsort((time, target, key))
+    order = order[starts(key[order], target[order], time[order])]
+    first = np.flatnonzero(starts(key[order], target[order]))
+    moments, owner = np.diff(first, append=len(order)), key[order][first]
+    user_day = np.flatnonzero(starts(owner))
+    if not len(user_day):
+        return owner
+    total = np.add.reduceat(moments, user_day)
+    again = np.add.reduceat(np.where(moments >= config.focus_moments, moments, 0), user_day)
+    return owner[user_day[(total >= config.focus_events) & (again >= config.focus_share * total)]]
+
+
+_JUDGES = {"burst": _bursts, "sleepless": _sleepless, "repetition": _repetitive, "focus": _focused}
+"""Rules that drop user-days whole."""
 
 
 def _mark(cut: NDArray[np.int8], rule: str, rows: NDArray[np.int64]) -> None:

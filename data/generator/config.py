@@ -55,7 +55,8 @@ class Config(BaseModel):
     bot_events: int = Field(default=60, description="events of a bot on a day on which it acts; 0: idle", ge=0, le=100_000)
     bot_days: float = Field(default=0.5, description="share of days on which a bot acts", gt=0, le=1)
     bot_target_share: float = Field(default=0.6, description="share of its events on targets; the rest on the popular")
-    bot_minutes: float = Field(default=10, description="length of a burst in minutes", gt=0, le=60)
+    bot_minutes: float = Field(default=10, description="length of a burst in minutes; no effect on the patient", gt=0)
+    bot_hours: float = Field(default=14, description="waking hours of a patient bot; no effect on bursts", gt=0, le=24)
     targets: int = Field(default=10, description="products the bots push; no effect without bots", ge=1)
 
     canaries: int = Field(default=0, description="canary events", ge=0)

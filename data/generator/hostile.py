@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from numpy.typing import NDArray
+
 from data.generator.config import CANARIES
 from data.generator.draws import generator, mix
 from data.generator.people import window
@@ -12,31 +14,36 @@ from data.generator.rows import KIND, Rows, rows
 from data.schema import MICROS_PER_DAY
 
 _FAKED = [KIND[name] for name in ("view", "click", "cart", "purchase")]
+_HOUR = 3_600_000_000
 _SHARES = (0.35, 0.4, 0.15, 0.1)
 _FIRST_NAME = 40_000_000  # canaries are named after every conversion of their slice
-_WAKING = 0.8  # the share of a day over which a patient bot spreads its events
 
 
 def bot_rows(plan: Plan, day: int, slice_: int) -> Rows:
-    """What bots do in a slice. A hasty bot does it all in minutes of one slice, a patient one over most of the day."""
+    """What bots do in a slice. A hasty bot does it all in minutes of one slice, a patient one in its waking hours."""
     config = plan.config
     rng = generator(config.seed, "bots", day, slice_)
     turn = mix(config.seed, 3, plan.bots, day)
-    acts = (turn >> np.uint64(40)).astype(np.float64) / (1 << 24) < config.bot_days
-    hasty = np.array([name == "burst" for name in config.bot_behaviours])
-    hasty = hasty[np.arange(len(plan.bots)) % len(hasty)]
-    here = turn % np.uint64(config.slices) == slice_
-    share = config.bot_events // config.slices + (slice_ < config.bot_events % config.slices)
-    counts = np.where(hasty, here * config.bot_events, share) * acts
     first, last = window(config, day, slice_)
-    bot = np.repeat(np.arange(len(plan.bots)), counts)
-    span = np.where(hasty, min(config.bot_minutes * 60e6, (last - first) / 2), (last - first) * _WAKING)
-    begin = rng.random(len(plan.bots)) * ((last - first) - span)
-    ts = first + 1 + (begin[bot] + rng.random(len(bot)) * span[bot]).astype(np.int64)
+    behaviour = np.arange(len(plan.bots)) % len(config.bot_behaviours)
+    hasty = np.array([name == "burst" for name in config.bot_behaviours])[behaviour]
+    wakes = config.midnight(day) + _share(mix(config.seed, 4, plan.bots, day)) * (24 - config.bot_hours) * _HOUR
+    burst = min(config.bot_minutes * 60e6, (last - first) / 2)
+    begins = np.where(hasty, first + rng.random(len(plan.bots)) * (last - first - burst), np.maximum(wakes, first))
+    ends = np.where(hasty, begins + burst, np.minimum(wakes + config.bot_hours * _HOUR, last))
+    awake = np.where(hasty, turn % np.uint64(config.slices) == slice_, (ends - begins) / (config.bot_hours * _HOUR))
+    due = np.maximum(awake, 0) * config.bot_events + rng.random(len(plan.bots)) * (awake < 1)
+    bot = np.repeat(np.arange(len(plan.bots)), due.astype(np.int64) * (_share(turn) < config.bot_days) * (awake > 0))
+    ts = 1 + (begins[bot] + rng.random(len(bot)) * (ends - begins)[bot]).astype(np.int64)
     pushed = rng.random(len(bot)) < config.bot_target_share
     product = np.where(pushed, rng.choice(plan.targets, len(bot)), rng.choice(plan.popular, len(bot)))
     kind = rng.choice(_FAKED, len(bot), p=_SHARES).astype(np.int8)
-    return rows(plan, plan.bots[bot], product.astype(np.int32), kind, ts)
+    return rows(plan, plan.bots[bot], product.astype(np.int32), kind, np.minimum(ts, last))
+
+
+def _share(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Hashes as numbers in [0, 1)."""
+    return (hashes >> np.uint64(40)).astype(np.float64) / (1 << 24)
 
 
 def canary_rows(plan: Plan, day: int) -> Rows:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from data.artifacts import ArtifactRef, Store
 from data.context import RunContext
 from data.generator import write
-from data.generator.config import BotBehaviour, Config
+from data.generator.config import Config
 from data.parts import EVENT_PARTS
 from data.schema import to_micros
 from graph import build, guards
@@ -27,15 +27,6 @@ from hierarchy.asof import read_as_of
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.small_learner import write_features
 
-OFF = guards.Config(
-    burst_moments=None,
-    repetition=None,
-    repeats=None,
-    user_day=None,
-    impressions=None,
-    not_interested=None,
-    max_weight=None,
-)
 TOP = 20
 _FOUND = ("click", "cart", "purchase")
 _LEARNER: dict[str, Any] = {
@@ -61,13 +52,20 @@ class Figures:
     recall: float
 
 
-def log_config(behaviour: BotBehaviour, seed: int, **changes: Any) -> Config:
-    """A month with 1 % bots of one behaviour."""
-    hasty = {"bot_events": 150, "bot_days": 0.4, "bot_minutes": 4.0, "bot_target_share": 0.6}
-    patient = {"bot_events": 90, "bot_days": 0.8, "bot_target_share": 0.8}
-    size = {"users": 3000, "products": 1000, "advertisers": 80, "events": 400_000, "days": 28, "user_skew": 0.5}
-    habit = hasty if behaviour == "burst" else patient
-    return Config(**{**size, "bots": 0.01, "bot_behaviours": (behaviour,), "seed": seed, **habit, **changes})
+BEHAVIOURS: dict[str, dict[str, Any]] = {
+    "burst": {"bot_behaviours": ("burst",), "bot_events": 150, "bot_days": 0.4, "bot_minutes": 4.0},
+    "slow burst": {"bot_behaviours": ("burst",), "bot_events": 80, "bot_days": 0.7, "bot_minutes": 15.0},
+    "focused": {"bot_behaviours": ("focused",), "bot_events": 90, "bot_days": 0.8, "bot_target_share": 0.8},
+    "sleepless": {"bot_behaviours": ("focused",), "bot_events": 70, "bot_days": 0.8, "bot_hours": 22.0},
+    "quiet": {"bot_behaviours": ("focused",), "bot_events": 30, "bot_days": 0.8, "bot_target_share": 0.8},
+}
+"""What 1 % of the users do for ten products. The quiet ones keep below every limit: the price of judging days alone."""
+
+
+def log_config(behaviour: str, seed: int, **changes: Any) -> Config:
+    """A month of a shop with 1 % bots of one of BEHAVIOURS."""
+    size = {"users": 3000, "products": 1500, "advertisers": 80, "events": 400_000, "days": 28, "user_skew": 0.5}
+    return Config(**{**size, "bots": 0.01, "seed": seed, **BEHAVIOURS[behaviour], **changes})
 
 
 class World:
@@ -78,16 +76,16 @@ class World:
         self.store = Store(folder)
         self.t0 = config.start + timedelta(days=config.days - 7)
 
-    def figures(self, bots: bool, limits: guards.Config) -> Figures:
-        """Build, train and embed with or without the bots' events; exposure of their targets and recall of people."""
-        key = f"{'bots' if bots else 'clean'}-{'off' if limits == OFF else 'on'}"
+    def figures(self, bots: bool, limits: guards.Config | None, seed: int = 0) -> Figures:
+        """Build, train with `seed` and embed with or without the bots' events."""
+        key = f"{'bots' if bots else 'clean'}-{'off' if limits is None else 'on'}"
         events = self._events(bots)
         graph = self._stage("graph", key, build, build.Config(guards=limits), {"events": events})
         inputs = {"graph": graph, "features": self._features(events)}
-        key = _content(graph)  # equal graphs are learned from once
+        key = f"{_content(graph)}-{seed}"  # equal graphs are learned from once
         learner = train.Config(t0=self.t0, steps=self.steps, **_LEARNER)
-        inputs["learner"] = self._stage("learner", key, train, learner, inputs)
-        embeddings = self._stage("embeddings", key, embed, embed.Config(t0=self.t0), inputs)
+        inputs["learner"] = self._stage("learner", key, train, learner, inputs, seed)
+        embeddings = self._stage("embeddings", key, embed, embed.Config(t0=self.t0, every_days=365), inputs, seed)
         return _figures(self._events(False), embeddings, to_micros(self.t0))
 
     def _events(self, bots: bool) -> ArtifactRef:
@@ -98,8 +96,10 @@ class World:
         products = events.table("products.parquet", ["product_id", "advertiser_id", "category"]).to_pylist()
         return self._made("features", "all", lambda out: write_features(products, out))
 
-    def _stage(self, stage: str, key: str, module: Any, config: Any, inputs: dict[str, ArtifactRef]) -> ArtifactRef:
-        ctx = RunContext(seed=self.config.seed, threads=1)
+    def _stage(
+        self, stage: str, key: str, module: Any, config: Any, inputs: dict[str, ArtifactRef], seed: int = 0
+    ) -> ArtifactRef:
+        ctx = RunContext(seed=seed, threads=1)
         return self._made(stage, key, lambda out: module.run(config, inputs, out, ctx))
 
     def _made(self, stage: str, key: str, writer: Any) -> ArtifactRef:
