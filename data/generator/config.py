@@ -52,7 +52,9 @@ class Config(BaseModel):
     bot_behaviours: tuple[BotBehaviour, ...] = Field(
         default=("burst",), description="behaviours, in turn: minutes of haste, or hours of patience", min_length=1
     )
-    bot_events: int = Field(default=60, description="events of a bot on a day on which it acts; 0: idle", ge=0, le=100_000)
+    bot_events: int = Field(
+        default=60, description="events of a bot on a day on which it acts; 0: idle", ge=0, le=100_000
+    )
     bot_days: float = Field(default=0.5, description="share of days on which a bot acts", gt=0, le=1)
     bot_target_share: float = Field(default=0.6, description="share of its events on targets; the rest on the popular")
     bot_minutes: float = Field(default=10, description="length of a burst in minutes; no effect on the patient", gt=0)

@@ -12,8 +12,8 @@ from graph.guards import RULES, Config, add_counts, guard
 from tests.graph.chunk_rows import chunk_of, contents, shuffled_ties
 
 OFF = Config(
-    burst_moments=None, awake_hours=None, repetition=None, repeats=None, user_day=None, impressions=None,
-    not_interested=None, max_weight=None,
+    burst_moments=None, awake_hours=None, repetition=None, focus_moments=None, repeats=None, user_day=None,
+    impressions=None, not_interested=None, max_weight=None,
 )  # fmt: skip
 SECOND = 1 / 86_400
 
@@ -86,6 +86,23 @@ def test_few_targets_over_and_over_drop_the_user_day():
     assert counts["user_days"]["repetition"] == 1
 
 
+def test_coming_back_to_few_targets_all_day_drops_the_user_day():
+    kinds = ("view", "click", "cart", "purchase")
+    bot = [(1, i % 5, kinds[i % 4], 3 + i / 60) for i in range(30)] + [
+        (1, 50 + i, "view", 3.6 + i / 99) for i in range(25)
+    ]
+    buyer = [(2, i % 12, kinds[i // 12], 3 + i / 60) for i in range(48)]  # every step of a purchase, twelve times
+    basket = [(3, i % 4, "purchase", 3.5) for i in range(40)]
+    brief = [(4, 1, "view", 3 + i / 60) for i in range(19)]
+    more = [(5, *event[1:]) for event in bot] + [(5, 80 + i, "view", 3.7 + i / 999) for i in range(10)]
+    kept, counts = guard(
+        chunk_of(bot + buyer + basket + brief + more), only(focus_moments=5, focus_share=0.5, focus_events=20)
+    )
+    assert set(kept.user.tolist()) == {2, 3, 4, 5}
+    assert counts["user_days"]["focus"] == 1
+    assert sum(counts["cut"]["focus"].values()) == 55
+
+
 def test_repeats_keep_the_first_of_each_type_and_target():
     rows = [(1, 5, "view", 3.1 + i / 100) for i in range(7)] + [(1, 5, "cart", 3.5), (1, 6, "view", 3.5)]
     kept, counts = guard(chunk_of(rows), only(repeats=5))
@@ -128,8 +145,8 @@ ROWS = st.lists(
     max_size=60,
 )
 TIGHT = Config(
-    burst_moments=3, burst_seconds=3 * 4320.0, awake_hours=4, repetition=2.0, judged_events=6, repeats=2, user_day=5,
-    impressions=3, not_interested=2,
+    burst_moments=3, burst_seconds=3 * 4320.0, awake_hours=4, repetition=2.0, judged_events=6, focus_moments=2,
+    focus_share=0.75, focus_events=4, repeats=2, user_day=5, impressions=3, not_interested=2,
 )  # fmt: skip
 
 
@@ -182,7 +199,10 @@ def _loops(chunk: Chunk) -> list[tuple[int, int, str]]:
         burst = any(b - a <= 3 * MICROS_PER_DAY // 20 for a, b in zip(moments, moments[3:], strict=False))
         acts = {(product, kind) for _, product, kind in engaged}
         hours = {time // 3_600_000_000 for time, _, _ in engaged}
-        if burst or (len(engaged) >= 6 and (len(engaged) > 2 * len(acts) or len(hours) > 4)):
+        visits = Counter(product for _, product in {(time, product) for time, product, _ in engaged})
+        again = sum(count for count in visits.values() if count >= 2)
+        focused = visits.total() >= 4 and again >= 0.75 * visits.total()
+        if burst or focused or (len(engaged) >= 6 and (len(engaged) > 2 * len(acts) or len(hours) > 4)):
             continue
         left: Counter = Counter()
         for time, product, kind in sorted(events):

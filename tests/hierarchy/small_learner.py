@@ -48,7 +48,10 @@ def shop(store: Store, until: int | None = None, key: str = "test") -> dict[str,
     built = make_ref(
         store, "graph", lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext()), key
     )
-    return {"graph": built, "features": make_ref(store, "features", lambda out: write_features(tables["products"].to_pylist(), out), key)}
+    return {
+        "graph": built,
+        "features": make_ref(store, "features", lambda out: write_features(tables["products"].to_pylist(), out), key),
+    }
 
 
 def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:
