@@ -129,6 +129,8 @@ class _Day:
     def __init__(self, chunk: Chunk, config: Config) -> None:
         self.chunk, self.kind = chunk, chunk.kind
         self.least = min(config.judged_events, config.burst_moments or config.judged_events)
+        if config.focus_moments is not None:
+            self.least = min(self.least, config.focus_events)
         self.engaged = (self.kind != _IMPRESSION) & (self.kind != _REJECTION)
         self.key = chunk.user.astype(np.int64) * (chunk.last_day - chunk.first_day + 1) + (chunk.day - chunk.first_day)
 
@@ -225,7 +227,7 @@ def _focused(day: _Day, config: Config) -> NDArray[np.int64]:
     """
     if config.focus_moments is None:
         return np.zeros(0, np.int64)
-    rows = day.crowds(config.focus_events - 1)
+    rows = day.busy
     key, target, time = day.key[rows], day.acts(rows) // len(EVENT_TYPES), day.chunk.time[rows]
     order = np.lexsort((time, target, key))
     order = order[starts(key[order], target[order], time[order])]
