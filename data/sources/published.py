@@ -147,7 +147,7 @@ def catalogue(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def load(engine: Engine, published: Published, name: str, ctx: RunContext) -> dict[str, Any]:
-    """Fill the contract's tables of `engine`; returns rows and first time [us] of each part of the split.
+    """Fill the contract's tables of `engine`; returns rows and first time [us] of each part of the whole split.
 
     What the set does not date (catalogue, people) counts as known from the start of its log.
     """

@@ -4,3 +4,4 @@ DELETE FROM products WHERE known_at > $until;
 DELETE FROM advertisers WHERE known_at > $until;
 DELETE FROM campaigns WHERE known_at > $until;
 DELETE FROM users WHERE known_at > $until;
+DELETE FROM split WHERE visible_from > $until;

@@ -1,11 +1,17 @@
 """Each public set has a preset that a run reads: on tiny files, as far as the graph."""
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from data.artifacts import Store
 from data.context import RunContext
 from data.parts import EVENT_PARTS
 from data.schema import to_micros
+from data.sources.splits import load_split
+from flows.__main__ import app
 from flows.config import STAGES, load_config
 from flows.presets import named
 from flows.public_sets import PRESETS
@@ -50,3 +56,22 @@ def test_a_configuration_file_says_where_the_set_lies_and_what_differs(tmp_path,
     events, _ = run_to_graph(load_config(named("movielens-100k"), path, {}), store)
     assert events.metrics["counts"] == {"interested": 3, "not_interested": 1}
     assert np.isclose(events.table(EVENT_PARTS)["value"].to_numpy().sum(), 13)
+
+
+@pytest.mark.parametrize("name", ["gowalla", "amazon-scientific"])
+def test_the_command_line_reads_a_set_by_instants_and_by_a_configuration_file(tmp_path, name):
+    folder = public_sets.write(name, tmp_path)
+    source = "gowalla" if name == "gowalla" else "amazon_scientific"
+    path = tmp_path / "own.toml"
+    path.write_text(f'[events.{source}]\nroot = "{folder.name}"\n')
+    fixed = ["run", "--direct", "--preset", name, "--config", str(path), "--store", str(tmp_path / "store"), "--json"]
+    rows = []
+    for instant in ("2019-12-31", "2020-01-01", None):
+        chosen = [*fixed, "--until", "graph", *(("--as-of", instant) if instant else ())]
+        answer = CliRunner().invoke(app, chosen)
+        assert answer.exit_code == 0, answer.output
+        keys = {stage["stage"]: stage["key"] for stage in json.loads(answer.stdout)["stages"]}
+        graph = Store(tmp_path / "store").get("graph", keys["graph"])
+        rows.append(graph.metrics["edges"]["user-purchase-product"])
+    split = load_split(name, folder)
+    assert rows == np.cumsum([len(part.items) for part in (split.train, split.valid, split.test)]).tolist()
