@@ -27,7 +27,7 @@ from graph.arrays import ArrayFile, load, save
 from graph.coengagement import Config
 from graph.csr import EdgeList
 from graph.groups import starts
-from graph.pairs import COLUMNS, GrowingFile, Pairs, PairsFile, added, turned
+from graph.pairs import COLUMNS, Pairs, PairsFile, PairsWriter, added, turned
 from graph.pmi import best, score, supported
 from graph.store import Relation
 
@@ -85,8 +85,7 @@ class Ledger:
         for day in sorted(self._days):
             folder = self._day_folder(day)
             if folder not in self._kept:
-                whole = added([block for part in self._days[day] for block in part.blocks()])
-                whole.save(self.work / folder)
+                _whole(self._days[day]).save(self.work / folder)
             self._place(out, folder, tuple(COLUMNS), self.work / folder)
         out.write_json(f"{self.folder}/ledger.json", {"grid": self.grid, "days": sorted(self._days)})
         waiting = sum(out.rows[f"{self._day_folder(day)}/key.npy"] for day in self._days)
@@ -108,6 +107,8 @@ class Ledger:
         return PairsFile(previous.path / folder)
 
     def _take_in(self, grid: int, parts: Sequence[Pairs | PairsFile]) -> list[Scored]:
+        if sum(map(len, parts)) <= self.config.batch_pairs:
+            parts = [_whole(parts)]
         fresh = _by_node(parts, _nodes(parts), ("first", "second"), weighted=True)
         remains = self._remains(grid)
         mass = np.zeros(max(len(fresh), len(self.mass)), np.int64)
@@ -116,15 +117,12 @@ class Ledger:
         active = np.zeros(len(mass), bool)
         active[: len(fresh)] = fresh > 0
         target = self.work / str(grid)
-        files = {name: GrowingFile(target / f"{name}.npy", kind) for name, kind in COLUMNS.items()}
-        edges = []
+        kept, edges = PairsWriter(target), []
         for low, high in self._ranges(parts, len(mass)):
             pairs = added([_aged(self.base.between(low, high), remains), *_both_ways(parts, low, high)])
             edges.append(self._best_of(pairs, mass, active))
-            for name, values in pairs.take(self._remembered(pairs, mass)).columns().items():
-                files[name].append(values)
-        for file in files.values():
-            file.close()
+            kept.append(pairs.take(self._remembered(pairs, mass)))
+        kept.close()
         save(target / "mass.npy", mass)
         self._replace_base(target, grid, mass)
         return edges
@@ -176,6 +174,10 @@ class Ledger:
 
 
 _NOTHING: Scored = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+def _whole(parts: Sequence[Pairs | PairsFile]) -> Pairs:
+    return added([block for part in parts for block in part.blocks()])
 
 
 def _both_ways(parts: Sequence[Pairs | PairsFile], low: int, high: int) -> Iterator[Pairs]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Pairs:
         return cls(**{name: np.zeros(0, kind) for name, kind in COLUMNS.items()})
 
     def save(self, folder: Path) -> None:
-        """Write one .npy a column below `folder`: a `PairsFile`."""
+        """Write one .npy a column below `folder`: `PairsFile` reads them."""
         for name, values in self.columns().items():
             save(folder / f"{name}.npy", values)
 
@@ -83,16 +84,24 @@ class PairsFile:
     """Pairs saved in `folder`, read a stretch at a time: mapped files would count as memory in use."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self._files = {name: ArrayFile(folder / f"{name}.npy") for name in COLUMNS}
-        starts = range(0, len(self), _STRETCH)
-        self._marks = np.array([self._files["key"].read(at, at + 1)[0] for at in starts], np.int64)
+        self._start, self._length = 0, self._files["key"].length
+        self._marks: NDArray[np.int64] | None = None  # the key of every _STRETCH-th pair, once asked for
+
+    def part(self, start: int, stop: int) -> PairsFile:
+        """Those from `start` to before `stop`, which must be sorted; no reading yet."""
+        part = copy(self)
+        part._start, part._length, part._marks = self._start + start, stop - start, None
+        return part
 
     def __len__(self) -> int:
-        return self._files["key"].length
+        return self._length
 
     def between(self, low: int, high: int) -> Pairs:
         """Those whose first node is in [low, high)."""
+        if self._marks is None:
+            places = range(self._start, self._start + len(self), _STRETCH)
+            self._marks = np.array([self._files["key"].read(at, at + 1)[0] for at in places], np.int64)
         first, last = np.searchsorted(self._marks, np.array([low, high], np.int64) << 32).tolist()
         return self._read(max(first - 1, 0) * _STRETCH, last * _STRETCH).between(low, high)
 
@@ -102,7 +111,8 @@ class PairsFile:
             yield self._read(start, start + rows)
 
     def _read(self, start: int, end: int) -> Pairs:
-        return Pairs(**{name: file.read(start, min(end, len(self))) for name, file in self._files.items()})
+        first, last = self._start + start, self._start + min(end, len(self))
+        return Pairs(**{name: file.read(first, last) for name, file in self._files.items()})
 
 
 def turned(pairs: Pairs | PairsFile, low: int, high: int) -> Iterator[Pairs]:
@@ -150,3 +160,23 @@ class GrowingFile:
     def _header(self) -> None:
         described = {"descr": np.lib.format.dtype_to_descr(self._kind), "fortran_order": False, "shape": (self._rows,)}
         np.lib.format.write_array_header_1_0(self._stream, described)
+
+
+class PairsWriter:
+    """Pairs written to `folder` piece by piece; `PairsFile` reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {name: GrowingFile(folder / f"{name}.npy", kind) for name, kind in COLUMNS.items()}
+        self._rows = 0
+
+    def append(self, pairs: Pairs) -> tuple[int, int]:
+        """Write more pairs; returns where they start and end."""
+        for name, values in pairs.columns().items():
+            self._files[name].append(values)
+        self._rows += len(pairs)
+        return self._rows - len(pairs), self._rows
+
+    def close(self) -> None:
+        """Finish the files."""
+        for file in self._files.values():
+            file.close()

@@ -203,6 +203,11 @@ def test_a_file_reads_as_the_pairs_it_holds(tmp_path):
     for low, high in ((0, 500), (0, 1), (499, 500), (200, 300), (300, 300), (600, 700)):
         assert (file.between(low, high).weight == pairs.between(low, high).weight).all()
     assert (added(list(file.blocks(1000))).key == key).all()
+    part = file.part(1000, 90_000)
+    assert len(part) == 89_000
+    assert (added(list(part.blocks(7000))).key == key[1000:90_000]).all()
+    some = key[1000:90_000]
+    assert part.between(250, 300).key.tolist() == some[(some >> 32 >= 250) & (some >> 32 < 300)].tolist()
     assert sum(map(len, turned(file, 100, 200))) == ((pairs.second >= 100) & (pairs.second < 200)).sum()
 
 
