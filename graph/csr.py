@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graph.picks import counter_hash
+from graph.hashing import counter_hash
 from graph.store import Csr
 
 

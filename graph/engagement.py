@@ -6,111 +6,96 @@ plus events that name the advertiser alone; a category's is the number of its me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from data.errors import UsageError, nearest
-from data.schema import EVENT_TYPES
-from graph.csr import EdgeList, to_csr
-from graph.neighbourhood import Neighbourhood, Side, total
+from graph.draws import below
+from graph.neighbourhood import SIDES, Counts, Neighbourhood
 from graph.picks import Picks
+from graph.rows import Rows
 from graph.store import (
     CHILD_OF,
-    DEFAULT_ENGAGEMENT,
+    ENGAGED,
+    ENGAGED_THROUGH,
     IN_CATEGORY,
     NODE_TYPES,
     OWNED_BY,
-    Csr,
     GraphStore,
     Relation,
 )
 
 
 class Engagement:
-    """Neighbourhoods by node type over the event types `names`; raises UsageError for an unknown event type."""
+    """Neighbourhoods by node type over the events that the graph counts as engagement, on one device."""
 
-    def __init__(self, store: GraphStore, names: Sequence[str] = DEFAULT_ENGAGEMENT) -> None:
-        for name in names:
-            if name not in EVENT_TYPES:
-                raise UsageError(f"no event type {name!r}: {nearest(name, EVENT_TYPES)}")
-        self.store = store
-        self.names = tuple(name for name in EVENT_TYPES if name in names)
+    def __init__(self, store: GraphStore, device: torch.device | str = "cpu") -> None:
+        self.store, self.device = store, torch.device(device)
         self._around: dict[str, Neighbourhood] = {}
 
     def around(self, node_type: str) -> Neighbourhood:
-        """The neighbourhood of a node type, built on first use (a pass over the events for advertisers, else free)."""
+        """The neighbourhood of a node type, opened on first use."""
         if node_type not in self._around:
             self._around[node_type] = Neighbourhood(self._sides(node_type))
         return self._around[node_type]
 
-    def events(self, target: str) -> list[Side]:
-        """Users' edges to nodes of type `target`, one side an event type."""
-        relations = [Relation("user", name, target) for name in self.names]
-        return [Side(relation, self.store.csr(relation)) for relation in relations]
+    def events(self, target: str) -> Rows:
+        """Users' edges to nodes of type `target`."""
+        return self._rows(ENGAGED[target])
 
-    def degree(self, node_type: str, nodes: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degree(self, node_type: str, nodes: Tensor, times: Tensor) -> Tensor:
         """Engagement edges visible at `times` [us], int64, shaped as the nodes."""
-        return total(self.around(node_type).counts(nodes, times), nodes)
+        return self.around(node_type).degree(nodes, times)
 
-    def degrees(
-        self, kinds: NDArray[np.int8], nodes: NDArray[np.int64], times: NDArray[np.int64], mask: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """`degree` of nodes of mixed types (codes `kinds`), 0 where masked out; equal shapes."""
-        found = np.zeros(nodes.shape, np.int64)
-        for code, kind in enumerate(NODE_TYPES):
-            here = mask & (kinds == code)
-            if here.any():
-                found[here] = self.degree(kind, nodes[here], times[here])
+    def degrees(self, picks: Picks, times: Tensor, kinds: Sequence[int]) -> Tensor:
+        """`degree` of picked nodes, whose types are among the codes `kinds`; 0 where masked out; equal shapes."""
+        found = torch.zeros_like(picks.node)
+        for code, nodes in _by_type(picks, kinds):
+            found += self.around(NODE_TYPES[code]).degree(nodes, times)
         return found
 
-    def step(self, picks: Picks, times: NDArray[np.int64], draws: NDArray[np.float64]) -> Picks:
-        """One uniform step from each picked node to one of its engagement neighbours visible at `times`; equal shapes.
+    def fan(self, picks: Picks, times: Tensor, kinds: Sequence[int]) -> Counts:
+        """The same by relation."""
+        counts = torch.zeros((SIDES, *picks.node.shape), dtype=torch.int64, device=self.device)
+        for code, nodes in _by_type(picks, kinds):
+            for number, side in enumerate(self.around(NODE_TYPES[code]).sides):
+                counts[number] += side.visible(nodes, times)
+        return counts
 
-        `draws` in [0, 1) choose the edge. The hop grows by one and the weight shrinks by the fan-out.
+    def step(self, picks: Picks, fan: Counts, hashes: Tensor, kinds: Sequence[int]) -> Picks:
+        """One uniform step from each picked node to one of its `fan` visible engagement neighbours; equal shapes.
+
+        `hashes` choose the edge. The hop grows by one and the weight shrinks by the fan-out.
         """
-        moved = Picks.empty(picks.node.shape)
-        for code, kind in enumerate(NODE_TYPES):
-            here = picks.mask & (picks.node_type == code)
-            if not here.any():
+        position = below(hashes, fan.sum(dim=0))
+        moved = None
+        for code in kinds:
+            here = picks.mask if len(kinds) == 1 else picks.mask & (picks.node_type == code)
+            if moved is not None and not here.any():
                 continue
-            start, around = picks.at(here), self.around(kind)
-            counts = around.counts(start.node, times[here])
-            position = (draws[here] * total(counts, start.node)).astype(np.int64)
-            found = around.pick(start.node, position, counts)
-            columns: tuple[NDArray[Any], ...] = found.arrays()
-            for old, new in zip(moved.arrays(), columns, strict=True):
-                old[here] = new
-            moved.hop[here] = start.hop + 1
-            moved.weight[here] = start.weight * found.weight
-        return moved
+            found = self.around(NODE_TYPES[code]).pick(picks.node, torch.where(here, position, -1), fan)
+            moved = found if moved is None else moved.replaced(found, here)
+        if moved is None:
+            return Picks.empty(picks.node.shape, self.device)
+        return dataclasses.replace(moved, hop=picks.hop + 1, weight=picks.weight * moved.weight)
 
-    def _sides(self, node_type: str) -> list[Side]:
+    def _sides(self, node_type: str) -> list[Rows]:
         if node_type == "user":
-            return self.events("product") + self.events("advertiser")
+            return [self.events("product"), self.events("advertiser")]
         if node_type == "category":
-            members = (IN_CATEGORY.reverse, CHILD_OF.reverse)
-            return [Side(relation, self.store.csr(relation), timeless=True) for relation in members]
-        own = [Side(side.relation.reverse, self.store.csr(side.relation.reverse)) for side in self.events(node_type)]
-        return own if node_type != "advertiser" else [*own, Side(OWNED_BY.reverse, self._rolled_up())]
+            return [self._rows(relation, timeless=True) for relation in (IN_CATEGORY.reverse, CHILD_OF.reverse)]
+        own = self._rows(ENGAGED[node_type].reverse)
+        return [own] if node_type != "advertiser" else [own, self._rows(ENGAGED_THROUGH, shown=OWNED_BY.reverse)]
 
-    def _rolled_up(self) -> Csr:
-        """Events on an advertiser's products as edges advertiser -> product, sorted as every CSR. O(events) memory."""
-        owners = self.store.csr(OWNED_BY)
-        parts = [_at_owner(side.csr, owners) for side in self.around("product").sides]
-        none = (np.zeros(0, np.int64),) * 4
-        owner, product, time, visible = map(np.concatenate, zip(none, *parts, strict=True))
-        edges = EdgeList(owner, product, time, visible, np.ones(len(owner), np.float32))
-        return to_csr(edges, self.store.num_nodes["advertiser"], self.store.num_nodes["product"])
+    def _rows(self, relation: Relation, timeless: bool = False, shown: Relation | None = None) -> Rows:
+        return Rows(self.store, relation, self.device, timeless, shown)
 
 
-def _at_owner(events: Csr, owners: Csr) -> tuple[NDArray[np.int64], ...]:
-    """(owner, product, time, visible_from) of each event on a product that has an owner, each int64 (n,)."""
-    product = np.repeat(np.arange(len(events.rowptr) - 1), np.diff(events.rowptr))
-    first = owners.rowptr[product]
-    owned = owners.rowptr[product + 1] > first
-    product, first = product[owned], first[owned]
-    visible = np.maximum(events.visible_from[owned], owners.visible_from[first])
-    return owners.col[first].astype(np.int64), product, np.asarray(events.times[owned]), visible
+def _by_type(picks: Picks, kinds: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+    """(code, nodes of that type, -1 for the others) for each of `kinds` that there is."""
+    for code in kinds:
+        here = picks.mask if len(kinds) == 1 else picks.mask & (picks.node_type == code)
+        if len(kinds) == 1 or here.any():
+            yield code, torch.where(here, picks.node, -1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import dataclasses
+
+import torch
+from torch import Tensor
 
 from graph.engagement import Engagement
-from graph.neighbourhood import Neighbourhood, Side
+from graph.neighbourhood import Neighbourhood
 from graph.picks import Picks, join
+from graph.rows import Rows
 from graph.store import CHILD_OF, IN_CATEGORY, OF_ADVERTISER, OWNED_BY, GraphStore, Relation
 
 
@@ -20,18 +23,27 @@ class Links:
 
     def __init__(self, store: GraphStore, engagement: Engagement) -> None:
         def facts(relation: Relation) -> Neighbourhood:
-            return Neighbourhood([Side(relation, store.csr(relation), timeless=True)])
+            return Neighbourhood([Rows(store, relation, engagement.device, timeless=True)])
 
         self._owner, self._category, self._parent = facts(OWNED_BY), facts(IN_CATEGORY), facts(CHILD_OF)
         self._sponsor, self._catalogue = facts(OF_ADVERTISER), facts(OWNED_BY.reverse)
-        self._campaigns = Neighbourhood(engagement.events("campaign"))
+        self._campaigns = Neighbourhood([engagement.events("campaign")])
 
-    def of(
-        self, node_type: str, nodes: NDArray[np.int64], times: NDArray[np.int64], hashes: NDArray[np.uint64], slots: int
-    ) -> Picks:
+    def reaches(self, node_type: str) -> list[int]:
+        """Codes of the node types that links of `node_type` lead to."""
+        ways = {
+            "user": [self._campaigns],
+            "product": [self._owner, self._category, self._parent],
+            "advertiser": [self._catalogue],
+            "campaign": [self._sponsor],
+            "category": [self._parent],
+        }
+        return sorted({code for way in ways[node_type] for code in way.reaches})
+
+    def of(self, node_type: str, nodes: Tensor, times: Tensor, hashes: Tensor, slots: int) -> Picks:
         """Links of `nodes` (B,) visible at `times` (B,); shape (B, slots)."""
         if not slots:
-            return Picks.empty((len(nodes), 0))
+            return Picks.empty((len(nodes), 0), nodes.device)
         if node_type == "advertiser":
             return self._catalogue.spread(nodes, self._catalogue.counts(nodes, times), hashes, slots)
         if node_type == "user":
@@ -40,22 +52,24 @@ class Links:
             return _latest(self._sponsor, nodes, times, slots)
         if node_type == "category":
             return join(self._climb(self._parent, nodes, times, slots))
-        owner = _latest(self._owner, nodes, times, 1)
+        owner = _newest(self._owner, nodes, times)
         return join([owner, *self._climb(self._category, nodes, times, slots - 1)])
 
-    def _climb(
-        self, first: Neighbourhood, nodes: NDArray[np.int64], times: NDArray[np.int64], slots: int
-    ) -> list[Picks]:
+    def _climb(self, first: Neighbourhood, nodes: Tensor, times: Tensor, slots: int) -> list[Picks]:
         """`slots` steps, the first along `first`, the others from category to parent."""
         steps: list[Picks] = []
         for depth in range(slots):
-            step = _latest(self._parent if depth else first, nodes, times, 1)
-            step.hop[:] = depth + 1
-            steps.append(step)
-            nodes = np.where(step.mask[:, 0], step.node[:, 0], -1)
+            step = _newest(self._parent if depth else first, nodes, times)
+            steps.append(dataclasses.replace(step, hop=torch.full_like(step.hop, depth + 1)))
+            nodes = torch.where(step.mask[:, 0], step.node[:, 0], -1)
         return steps
 
 
-def _latest(around: Neighbourhood, nodes: NDArray[np.int64], times: NDArray[np.int64], slots: int) -> Picks:
-    nobody = ("user", np.full(len(nodes), -1, np.int64))
-    return around.recent(nodes, around.counts(nodes, times), slots, nobody)
+def _latest(around: Neighbourhood, nodes: Tensor, times: Tensor, slots: int) -> Picks:
+    return around.recent(nodes, around.counts(nodes, times), slots, ("user", torch.full_like(nodes, -1)))
+
+
+def _newest(around: Neighbourhood, nodes: Tensor, times: Tensor) -> Picks:
+    """The one neighbour that became visible last, shape (B, 1)."""
+    counts = around.counts(nodes, times)
+    return around.pick(nodes[:, None], counts.sum(dim=0)[:, None] - 1, counts[..., None])

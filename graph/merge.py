@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from data.artifacts import link_file
 from graph.arrays import ArrayFile, save, writer
-from graph.picks import counter_hash
+from graph.hashing import counter_hash
 from graph.runs import column_type
 from graph.store import DERIVED, LINKS, OPTIONAL, RELATIONS, Relation
 

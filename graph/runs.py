@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data.schema import EVENT_TYPES
 from graph.arrays import save
 from graph.chunks import Chunk
-from graph.picks import counter_hash
+from graph.hashing import counter_hash
 from graph.store import ENGAGED, ENGAGED_THROUGH, EVENT_TARGETS, OPTIONAL, Csr, Relation
 
 

@@ -2,84 +2,112 @@
 
 After the capped neighbourhoods of PinSage (Ying et al., 2018, arXiv:1806.01973) and the typed token sets of RelGT
 (Dwivedi et al., 2025, arXiv:2505.10960), but drawn from CSR prefixes, so that no edge after the seed time is ever
-touched. All randomness is a hash of (seed, node, time, slot): a token set does not depend on its batch.
+touched. All randomness is a hash of (seed, node, time, slot): a token set does not depend on its batch, nor on the
+device that draws it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from data.errors import UsageError, nearest
+from graph.draws import counter_hash
 from graph.engagement import Engagement
 from graph.links import Links
-from graph.picks import TIMELESS, Picks, counter_hash, join, unit_interval
-from graph.store import DEFAULT_ENGAGEMENT, NODE_TYPES, GraphStore
+from graph.neighbourhood import Barred
+from graph.picks import TIMELESS, Picks, join
+from graph.related import Related
+from graph.store import NODE_TYPES, GraphStore
+from graph.walks import co_engaged, visited_most
 
-_PRODUCT = NODE_TYPES.index("product")
+CHUNK_TOKENS = (1 << 15) - 1
+"""Tokens sampled at a time on the CPU: torch shares arrays of 2^15 elements out between threads, shorter ones stay
+in one thread and in its cache."""
+
+_PRODUCT = [NODE_TYPES.index("product")]
+
+Integers = Tensor | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Token slots per seed, in this order: `recent` direct engagement, `uniform` over all of it, `two_hop` co-engaged
-    products, `links` of the catalogue."""
+    """Token slots per seed, in this order.
+
+    `recent` direct engagement, `uniform` over all of it, `two_hop` co-engaged products, `links` of the catalogue,
+    `related` nodes of the newest co-engagement list, `ppr` products that short walks with restart visit most.
+    """
 
     recent: int = 8
     uniform: int = 6
     two_hop: int = 6
     links: int = 4
+    related: int = 0
+    ppr: int = 0
 
     @property
     def total(self) -> int:
         """T, the slots of a token set."""
-        return self.recent + self.uniform + self.two_hop + self.links
+        return self.recent + self.uniform + self.two_hop + self.links + self.related + self.ppr
 
 
 @dataclass(frozen=True)
 class TokenSet:
-    """T tokens for each of B seeds; every array is (B, T) and holds padding where `mask` is False.
+    """T tokens for each of B seeds; every tensor is (B, T) and holds padding where `mask` is False.
 
     node_type int8 (index in NODE_TYPES, -1 padding), node int64 (-1 padding), relation int16 (index in
     `store.relations` of the edge through which the node was reached, -1 padding), hop int8 (1 direct, 2 farther; 0
     padding), age int64 us from that edge to the seed time (-1: timeless link), degree float32 (log1p of the node's
     engagement visible at the seed time), weight float32 (chance of a uniform walk to take this way: the product of 1 /
-    fan-out), mask bool (True: real).
+    fan-out; of `ppr`, the share of visits), mask bool (True: real).
     """
 
-    node_type: NDArray[np.int8]
-    node: NDArray[np.int64]
-    relation: NDArray[np.int16]
-    hop: NDArray[np.int8]
-    age: NDArray[np.int64]
-    degree: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    mask: NDArray[np.bool_]
+    node_type: Tensor
+    node: Tensor
+    relation: Tensor
+    hop: Tensor
+    age: Tensor
+    degree: Tensor
+    weight: Tensor
+    mask: Tensor
+
+    def arrays(self) -> tuple[Tensor, ...]:
+        """The tensors in field order."""
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def first(self, count: int) -> TokenSet:
+        """The token sets of the first `count` seeds."""
+        return TokenSet(*(array[:count] for array in self.arrays()))
 
 
 class TemporalSampler:
-    """Samples token sets; time O(B T log(longest row)), memory O(B T), beside the mapped graph.
+    """Samples token sets; time O(B T log(longest row)), memory O(B T), beside the graph.
 
-    The first sample also rolls events up to advertisers: once O(E log E) time and 28 bytes an event kept.
+    On the CPU the graph stays memory-mapped; on another `device` (such as "cuda") it is copied there on first use, a
+    relation at a time: 12 to 21 bytes an edge and direction.
     """
 
-    def __init__(
-        self, store: GraphStore, budget: Budget | None = None, engagement: Sequence[str] = DEFAULT_ENGAGEMENT
-    ) -> None:
-        self.store = store
+    def __init__(self, store: GraphStore, budget: Budget | None = None, device: torch.device | str = "cpu") -> None:
+        self.store, self.device = store, torch.device(device)
         self.budget = budget or Budget()
-        self.engagement = Engagement(store, engagement)
+        self.engagement = Engagement(store, self.device)
         self.links = Links(store, self.engagement)
+        self.related = Related(store, self.device)
 
     def sample(
         self,
         node_type: str,
-        nodes: NDArray[np.int64],
-        times: NDArray[np.int64],
+        nodes: Integers,
+        times: Integers,
         seed: int,
-        exclude: NDArray[np.int64] | None = None,
+        exclude: Integers | None = None,
         exclude_type: str | None = None,
     ) -> TokenSet:
         """Token sets (B, T) of `nodes` (B,) seen at `times` (B,) [us]: only edges with visible_from <= time.
@@ -88,65 +116,65 @@ class TemporalSampler:
         for users, else a user): it is no direct token and no walk passes through it at the first step.
         Raises UsageError for an unknown node type or lengths that differ.
         """
-        nodes, times = np.asarray(nodes, np.int64), np.asarray(times, np.int64)
+        nodes, times = self._tensor(nodes), self._tensor(times)
+        barred = torch.full_like(nodes, -1) if exclude is None else self._tensor(exclude)
         if node_type not in NODE_TYPES:
             raise UsageError(f"no node type {node_type!r}: {nearest(node_type, NODE_TYPES)}")
-        if nodes.shape != times.shape or (exclude is not None and exclude.shape != nodes.shape):
+        if nodes.shape != times.shape or barred.shape != nodes.shape:
             raise UsageError(f"expected one time and one exclude a node, got {nodes.shape} nodes, {times.shape} times")
-        barred = _barred(node_type, exclude, exclude_type, len(nodes))
+        kind = exclude_type or ("product" if node_type == "user" else "user")
+        chunks = list(self._chunks(nodes, times, barred))
+        if len(chunks) == 1:
+            return self._sample(node_type, nodes, times, seed, (kind, barred))
+        # Not torch's own threads: an array of a chunk is too short to be shared out between them.
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            found = list(pool.map(lambda c: self._sample(node_type, c[0], c[1], seed, (kind, c[2])), chunks))
+        return TokenSet(*(torch.cat(parts) for parts in zip(*(part.arrays() for part in found), strict=True)))
+
+    def degree(self, node_type: str, nodes: Integers, times: Integers) -> Tensor:
+        """Engagement edges of each node visible at its time, int64 (B,); an advertiser has those of its products."""
+        return self.engagement.degree(node_type, self._tensor(nodes), self._tensor(times))
+
+    def _tensor(self, values: Integers) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.int64, device=self.device)
+
+    def _chunks(self, *arrays: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        rows = max(1, CHUNK_TOKENS // max(1, self.budget.total)) if self.device.type == "cpu" else len(arrays[0])
+        yield from zip(*(torch.split(array, max(1, rows)) for array in arrays), strict=True)
+
+    def _sample(self, node_type: str, nodes: Tensor, times: Tensor, seed: int, barred: Barred) -> TokenSet:
+        budget, engagement = self.budget, self.engagement
         hashes = counter_hash(seed, NODE_TYPES.index(node_type), nodes, times)
-        budget = self.budget
-        around = self.engagement.around(node_type)
+        around = engagement.around(node_type)
         counts = around.counts(nodes, times)
         recent = around.recent(nodes, counts, max(budget.recent, budget.two_hop), barred)
+        fan = engagement.fan(recent, _each(times, recent), around.reaches)
         uniform = around.spread(nodes, counts, hashes, budget.uniform).without(*barred)
-        walks = self._walk(node_type, nodes, times, hashes, recent)
+        walks = co_engaged(engagement, node_type, nodes, times, hashes, recent, fan, budget.two_hop)
         links = self.links.of(node_type, nodes, times, counter_hash(3, hashes), budget.links)
-        return self._tokens(join([recent.first(budget.recent), uniform, walks, links]), times)
-
-    def degree(self, node_type: str, nodes: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Engagement edges of each node visible at its time, int64 (B,); an advertiser has those of its products."""
-        return self.engagement.degree(node_type, np.asarray(nodes, np.int64), np.asarray(times, np.int64))
-
-    def _walk(
-        self,
-        node_type: str,
-        nodes: NDArray[np.int64],
-        times: NDArray[np.int64],
-        hashes: NDArray[np.uint64],
-        recent: Picks,
-    ) -> Picks:
-        """Co-engaged products: from the recent neighbours on, by uniform steps until the walk stands on a product.
-
-        Users carry little content, so product - user - product is taken for products and one step more for users.
-        """
-        slot = np.arange(self.budget.two_hop)[None, :]
-        known = recent.mask.sum(axis=1, keepdims=True)
-        start = recent.columns(slot % np.maximum(known, 1))
-        at = np.broadcast_to(times[:, None], start.node.shape)
-        once = self.engagement.step(start, at, unit_interval(counter_hash(1, hashes[:, None], slot)))
-        once = once.without(node_type, nodes)
-        twice = self.engagement.step(once, at, unit_interval(counter_hash(2, hashes[:, None], slot)))
-        ends = once.replaced(twice, once.node_type != _PRODUCT)
-        return ends.where(ends.node_type == _PRODUCT).without(node_type, nodes)
-
-    def _tokens(self, picks: Picks, times: NDArray[np.int64]) -> TokenSet:
-        mask, at = picks.mask, np.broadcast_to(times[:, None], picks.node.shape)
-        degree = self.engagement.degrees(picks.node_type, picks.node, at, mask)
-        return TokenSet(
-            node_type=np.where(mask, picks.node_type, -1).astype(np.int8),
-            node=np.where(mask, picks.node, -1),
-            relation=np.where(mask, picks.relation, -1).astype(np.int16),
-            hop=np.where(mask, np.minimum(picks.hop, 2), 0).astype(np.int8),
-            age=np.where(mask & (picks.time != TIMELESS), at - picks.time, -1),
-            degree=np.log1p(degree).astype(np.float32),
-            weight=np.where(mask, picks.weight, 0).astype(np.float32),
-            mask=mask,
-        )
+        related = self.related.of(node_type, nodes, times, budget.related).without(*barred)
+        visited = visited_most(engagement, node_type, nodes, times, counter_hash(4, hashes), budget.ppr, barred)
+        parts = [uniform, walks, links, related, visited]
+        kinds = [around.reaches, _PRODUCT, self.links.reaches(node_type), [NODE_TYPES.index(node_type)], _PRODUCT]
+        degrees = [engagement.degrees(part, _each(times, part), k) for part, k in zip(parts, kinds, strict=True)]
+        degree = torch.cat([fan.sum(dim=0)[:, : budget.recent], *degrees], dim=1)
+        return _tokens(join([recent.first(budget.recent), *parts]), degree, times)
 
 
-def _barred(
-    node_type: str, exclude: NDArray[np.int64] | None, exclude_type: str | None, count: int
-) -> tuple[str, NDArray[np.int64]]:
-    kind = exclude_type or ("product" if node_type == "user" else "user")
-    return kind, np.full(count, -1, np.int64) if exclude is None else np.asarray(exclude, np.int64)
+def _each(times: Tensor, picks: Picks) -> Tensor:
+    return times[:, None].expand(picks.node.shape)
+
+
+def _tokens(picks: Picks, degree: Tensor, times: Tensor) -> TokenSet:
+    mask = picks.mask
+    age = torch.where(picks.time == TIMELESS, -1, times[:, None] - picks.time)
+    return TokenSet(
+        node_type=torch.where(mask, picks.node_type, -1),
+        node=torch.where(mask, picks.node, -1),
+        relation=torch.where(mask, picks.relation, -1),
+        hop=torch.where(mask, picks.hop.clamp(max=2), 0),
+        age=torch.where(mask, age, -1),
+        degree=torch.log1p(degree.to(torch.float64)).to(torch.float32),
+        weight=torch.where(mask, picks.weight, 0).to(torch.float32),
+        mask=mask,
+    )

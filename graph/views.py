@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from graph.sampler import TokenSet
 
@@ -27,12 +27,12 @@ def engagement_only(tokens: TokenSet) -> TokenSet:
 def early_window(tokens: TokenSet, share: float = 0.5) -> TokenSet:
     """Catalogue links, and the oldest `share` (0 to 1, rounded up) of each seed's event tokens."""
     events = tokens.mask & ~_timeless(tokens)
-    oldest_first = np.argsort(np.where(events, -tokens.age, 1), axis=1, kind="stable")
-    rank = np.empty_like(oldest_first)
-    np.put_along_axis(rank, oldest_first, np.arange(events.shape[1])[None, :], axis=1)
-    quota = np.ceil(share * events.sum(axis=1, keepdims=True))
+    oldest_first = torch.where(events, -tokens.age, 1).argsort(dim=1, stable=True)
+    # The order of the order is each token's rank.
+    rank = oldest_first.argsort(dim=1)
+    quota = (share * events.sum(dim=1, keepdim=True)).ceil()
     return dataclasses.replace(tokens, mask=(events & (rank < quota)) | (tokens.mask & _timeless(tokens)))
 
 
-def _timeless(tokens: TokenSet) -> NDArray[np.bool_]:
+def _timeless(tokens: TokenSet) -> Tensor:
     return tokens.age < 0

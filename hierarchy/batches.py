@@ -1,4 +1,4 @@
-"""The numpy half of a training step: which edges, which candidates, and the token sets of all of them."""
+"""The sampling half of a training step: which edges, which candidates, and the token sets of all of them."""
 
 from __future__ import annotations
 
@@ -99,19 +99,15 @@ class BatchMaker:
         times = np.full(len(nodes), as_of, np.int64)
         sampler = self.samplers[kind]
         seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step))
-        degree = np.log1p(sampler.degree(kind, nodes, times)).astype(np.float32)
+        degree = torch.log1p(sampler.degree(kind, nodes, times).to(torch.float64)).float()
         share = self._share[kind][nodes]
         # Products come once per edge, advertisers once per batch however many edges name them.
         in_batch = size * share if kind == "product" else 1.0 - (1.0 - share) ** size
         expected = in_batch + np.where(nodes < known, negatives / max(known, 1), 0.0)
-        return Candidates(
-            nodes, seeds, tokens, torch.from_numpy(degree), torch.from_numpy(np.log(expected + 1e-12)).float()
-        )
+        return Candidates(nodes, seeds, tokens, degree, torch.from_numpy(np.log(expected + 1e-12)).float())
 
 
-def make_samplers(
-    store: GraphStore, user_budget: Budget, item_budget: Budget, engagement: tuple[str, ...]
-) -> dict[str, TemporalSampler]:
+def make_samplers(store: GraphStore, user_budget: Budget, item_budget: Budget) -> dict[str, TemporalSampler]:
     """Samplers by entity type; products and advertisers share one."""
-    items = TemporalSampler(store, item_budget, engagement)
-    return {"user": TemporalSampler(store, user_budget, engagement), "product": items, "advertiser": items}
+    items = TemporalSampler(store, item_budget)
+    return {"user": TemporalSampler(store, user_budget), "product": items, "advertiser": items}

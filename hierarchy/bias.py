@@ -1,14 +1,14 @@
 """Additive attention biases: small tables over what is known of a token beside its content.
 
-Edge type, hop, age, degree and walk weight are bucketed once in numpy; a table row per bucket and head is added to
-the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
+Edge type, hop, age, degree and walk weight are bucketed once for all layers; a table row per bucket and head is added
+to the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
 """
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from graph.sampler import TokenSet
@@ -20,27 +20,27 @@ WALK_BUCKETS = 16
 _HOPS = 3
 _MICROS_PER_HOUR = 3.6e9
 _SIZES = (len(RELATIONS), _HOPS, AGE_BUCKETS, DEGREE_BUCKETS, WALK_BUCKETS)
-_OFFSETS = np.concatenate([[0], np.cumsum(_SIZES)[:-1]]).astype(np.int64)
+_OFFSETS = (0, *itertools.accumulate(_SIZES[:-1]))
 BIAS_ROWS = sum(_SIZES)
 
 
-def bias_index(tokens: TokenSet) -> NDArray[np.int64]:
+def bias_index(tokens: TokenSet) -> torch.Tensor:
     """Rows of a bias table for each token, int64 (B, T, 5): relation, hop, log-age, log-degree, walk weight.
 
     Ages fall in buckets that double from one hour on, timeless links in the last one; degrees in half steps of
     log1p; walk weights in halvings. Padding tokens get valid rows that the mask makes irrelevant.
     """
-    hours = np.maximum(tokens.age, 0) / _MICROS_PER_HOUR
-    age = np.minimum(np.log2(1.0 + hours), AGE_BUCKETS - 2)
-    walk = -np.log2(np.clip(tokens.weight, 2.0 ** (1 - WALK_BUCKETS), 1.0))
+    hours = tokens.age.clamp(min=0).to(torch.float64) / _MICROS_PER_HOUR
+    age = torch.log2(1.0 + hours).clamp_(max=AGE_BUCKETS - 2)
+    walk = -torch.log2(tokens.weight.clamp(2.0 ** (1 - WALK_BUCKETS), 1.0))
     columns = (
-        np.maximum(tokens.relation, 0),
-        np.clip(tokens.hop, 0, _HOPS - 1),
-        np.where(tokens.age < 0, AGE_BUCKETS - 1, age),
-        np.minimum(2.0 * tokens.degree, DEGREE_BUCKETS - 1),
-        np.minimum(walk, WALK_BUCKETS - 1),
+        tokens.relation.clamp(min=0),
+        tokens.hop.clamp(0, _HOPS - 1),
+        torch.where(tokens.age < 0, AGE_BUCKETS - 1, age),
+        (2.0 * tokens.degree).clamp_(max=DEGREE_BUCKETS - 1),
+        walk.clamp_(max=WALK_BUCKETS - 1),
     )
-    return np.stack([c.astype(np.int64) + o for c, o in zip(columns, _OFFSETS, strict=True)], axis=-1)
+    return torch.stack([c.to(torch.int64) + o for c, o in zip(columns, _OFFSETS, strict=True)], dim=-1)
 
 
 class BiasTables(nn.Module):

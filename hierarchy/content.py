@@ -34,10 +34,12 @@ class ContentTable:
         """D, without the type columns."""
         return self.content.shape[1] - len(NODE_TYPES)
 
-    def rows(self, node_type: NDArray[np.int8] | str, nodes: NDArray[np.int64]) -> torch.Tensor:
+    def rows(self, node_type: torch.Tensor | str, nodes: torch.Tensor | NDArray[np.int64]) -> torch.Tensor:
         """Table rows int64 of internal ids; padding (type or node -1) gets row 0, to be masked."""
-        codes = NODE_TYPES.index(node_type) if isinstance(node_type, str) else np.maximum(node_type, 0)
-        return torch.from_numpy(self.offsets[codes] + np.maximum(nodes, 0))
+        known = torch.as_tensor(nodes).clamp(min=0)
+        if isinstance(node_type, str):
+            return known + int(self.offsets[NODE_TYPES.index(node_type)])
+        return known + torch.from_numpy(self.offsets)[node_type.to(torch.int64).clamp_(min=0)]
 
 
 def open_content(features: ArtifactRef, store: GraphStore, known: dict[str, pa.Array] | None = None) -> ContentTable:

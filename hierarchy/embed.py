@@ -16,7 +16,7 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
 from data.schema import ENTITY_TYPES, embeddings_schema
 from data.timegrid import as_of_grid
-from graph.engagement import Engagement
+from graph.store import ENGAGED
 from hierarchy.inference import EntityEncoder, FrozenLearner
 
 _ORDERED = tuple(sorted(ENTITY_TYPES))
@@ -59,8 +59,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
 def last_visible(encoder: EntityEncoder) -> int:
     """When the last engagement event became visible [us]; 0 when there is none."""
-    sides = _engagement(encoder).events("product")
-    return max((int(side.csr.visible_from.max()) for side in sides if side.csr.num_edges), default=0)
+    segments = encoder.store.segments(ENGAGED["product"])
+    return int(segments[-1].visible_from.max()) if segments else 0
 
 
 def changed(encoder: EntityEncoder, kind: str, as_of: int, previous: int | None) -> NDArray[np.int64]:
@@ -71,10 +71,6 @@ def changed(encoder: EntityEncoder, kind: str, as_of: int, previous: int | None)
         return nodes
     grown = encoder.degree(kind, nodes, as_of) > encoder.degree(kind, nodes, previous)
     return nodes[grown | (known_at[: len(nodes)] > previous)]
-
-
-def _engagement(encoder: EntityEncoder) -> Engagement:
-    return encoder.samplers["user"].engagement
 
 
 def _write_shard(

@@ -91,7 +91,7 @@ class EntityEncoder:
         config = learner.described["config"]
         self.learner, self.store = learner, GraphStore.open(graph)
         budgets = Budget(**config["user_budget"]), Budget(**config["item_budget"])
-        self.samplers = make_samplers(self.store, *budgets, tuple(config["engagement"]))
+        self.samplers = make_samplers(self.store, *budgets)
         known = {k: learner.ref.table(f"known_{k}.parquet")["entity_id"].combine_chunks() for k in WITH_ID}
         self.table = open_content(features, self.store, known)
 
@@ -111,4 +111,4 @@ class EntityEncoder:
 
     def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:
         """As-of engagement degree, int64 (B,)."""
-        return self.samplers[kind].degree(kind, nodes, np.full(len(nodes), time, np.int64))
+        return self.samplers[kind].degree(kind, nodes, np.full(len(nodes), time, np.int64)).numpy()

@@ -124,9 +124,5 @@ def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet, in
 
 
 def _first(seeds: Seeds, tokens: TokenSet, count: int) -> tuple[Seeds, TokenSet]:
-    fields = (dataclasses.fields(Seeds), dataclasses.fields(TokenSet))
-    cut = [
-        {f.name: getattr(source, f.name)[:count] for f in names}
-        for source, names in zip((seeds, tokens), fields, strict=True)
-    ]
-    return Seeds(**cut[0]), TokenSet(**cut[1])
+    cut = {field.name: getattr(seeds, field.name)[:count] for field in dataclasses.fields(Seeds)}
+    return Seeds(**cut), tokens.first(count)

@@ -38,9 +38,9 @@ class Seeds:
     def __len__(self) -> int:
         return len(self.content)
 
-    def masked(self, mask: NDArray[np.bool_]) -> Seeds:
+    def masked(self, mask: torch.Tensor) -> Seeds:
         """The same seeds attending only where `mask` (B, T); their history, which is what they are, stays."""
-        return dataclasses.replace(self, mask=torch.from_numpy(mask))
+        return dataclasses.replace(self, mask=mask)
 
     def without_ids(self) -> Seeds:
         """The same seeds as if no entity had an id residual."""
@@ -70,9 +70,9 @@ def gather(table: ContentTable, kind: str, nodes: NDArray[np.int64], tokens: Tok
         id_row=table.id_rows[own],
         token_content=table.content.index_select(0, flat).view(*others.shape, -1),
         token_id_row=table.id_rows[others],
-        bias=torch.from_numpy(bias_index(tokens)),
-        mask=torch.from_numpy(tokens.mask),
-        history=torch.from_numpy(history),
+        bias=bias_index(tokens),
+        mask=tokens.mask,
+        history=history,
     )
 
 
@@ -124,7 +124,7 @@ def engagement_view(seeds: Seeds, tokens: TokenSet) -> Seeds:
 
 def early_view(seeds: Seeds, tokens: TokenSet) -> Seeds:
     """Student view (c): the older half of the engagement; a user's history shrinks with it."""
-    early = torch.from_numpy(early_window(tokens).mask)
+    early = early_window(tokens).mask
     return dataclasses.replace(seeds, mask=early, history=seeds.history & early)
 
 

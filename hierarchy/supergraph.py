@@ -23,7 +23,7 @@ from data.categories import SEPARATOR
 from data.context import Metrics, RunContext, StageConfig, UtcTime
 from data.errors import UsageError
 from data.schema import ENTITY_TYPES, MICROS_PER_DAY, PRIMITIVE_EDGES, PRIMITIVES, to_micros
-from graph.engagement import Engagement
+from graph.sampler import TemporalSampler
 from graph.store import GraphStore, Relation, index_in
 from hierarchy.asof import AsOfVectors, read_as_of
 from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
@@ -109,7 +109,7 @@ def _catalogue(events: ArtifactRef, store: GraphStore, products: AsOfVectors, be
     rows = events.table("products.parquet", ["product_id", "title", "category"])
     rows = rows.take(pa.array(index_in(products.entity_id, rows["product_id"].combine_chunks())))
     nodes = store.encode("product", products.entity_id)
-    engagement = Engagement(store).degree("product", nodes, np.full(len(nodes), before))
+    engagement = TemporalSampler(store).degree("product", nodes, np.full(len(nodes), before)).numpy()
     paths = [SEPARATOR.join(path) if path else None for path in rows["category"].to_pylist()]
     return Catalogue(products.entity_id.to_pylist(), rows["title"].to_pylist(), paths, engagement.astype(np.float64))
 

@@ -16,7 +16,7 @@ from data.context import Metrics, RunContext, StageConfig, UtcTime, derive_seed,
 from data.errors import UsageError, nearest
 from data.schema import to_micros
 from graph.sampler import Budget, TemporalSampler
-from graph.store import DEFAULT_ENGAGEMENT, GraphStore
+from graph.store import GraphStore
 from hierarchy.alarms import require_alive
 from hierarchy.batches import BatchMaker, make_samplers
 from hierarchy.content import WITH_ID, ContentTable, open_content
@@ -46,7 +46,6 @@ class Config(StageConfig):
     user_heads: int = Field(default=1, ge=1, description="Vectors per user.")
     user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
     item_budget: Budget = Field(default=Budget(8, 0, 8, 4), description="Token slots of a product or advertiser.")
-    engagement: tuple[str, ...] = Field(default=DEFAULT_ENGAGEMENT, description="Event types behind tokens and degree.")
     funnel: dict[str, float] = Field(default=FUNNEL, description="Weight of an edge to learn from, by event type.")
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     warmup_steps: int = Field(default=100, ge=0, description="Link-only steps before primitives exist.")
@@ -72,6 +71,7 @@ class Config(StageConfig):
     dead_share: float = Field(default=0.1, ge=0, lt=1, description="Part of an equal share that a live primitive has.")
     log_every: int = Field(default=10, ge=1, description="Steps between lines of training.jsonl.")
     checkpoint_every: int = execution(100, "Steps between checkpoints.", ge=1)
+    prefetch: int = execution(2, "Batches drawn ahead by a thread; 0: each when it is due, by none.", ge=0)
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -84,7 +84,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     _check(config)
     store = GraphStore.open(inputs["graph"])
     end = to_micros(config.t0)
-    samplers = make_samplers(store, config.user_budget, config.item_budget, config.engagement)
+    samplers = make_samplers(store, config.user_budget, config.item_budget)
     visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
     known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
     table = open_content(inputs["features"], store, known)
@@ -97,7 +97,9 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     health = require_alive(trainer.prototypes, trainer.log)
     _write(config, trainer, known, store, out)
     last = {name: value for name, value in trainer.log[-1].items() if name != "step"}
-    return {"edges": len(edges), "ids": {kind: len(ids) for kind, ids in known.items()}, "levels": health, "last": last}
+    ids = {kind: len(names) for kind, names in known.items()}
+    wait = {"wait_share": trainer.wait_share}
+    return {"edges": len(edges), "ids": ids, "levels": health, "last": last, **wait}
 
 
 def _check(config: Config) -> None:
@@ -115,7 +117,7 @@ def _check(config: Config) -> None:
 
 def _with_floor(store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int) -> pa.Array:
     nodes = np.arange(visible)
-    degree = sampler.degree(kind, nodes, np.full(visible, end))
+    degree = sampler.degree(kind, nodes, np.full(visible, end)).numpy()
     return store.entity_ids(kind).take(pa.array(nodes[degree >= floor]))
 
 

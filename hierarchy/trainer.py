@@ -13,6 +13,7 @@ import torch
 
 from data import checkpoint
 from data.context import RunContext, derive_seed
+from data.prefetch import Prefetched
 from graph.sampler import TemporalSampler
 from hierarchy.alarms import require_finite
 from hierarchy.batches import BatchMaker, StepInput
@@ -51,14 +52,19 @@ class Trainer:
         self.memory = VectorMemory(config.distillation.queue, config.dim)
         self.optimizer = _optimizer(config, student)
         self.log: list[dict[str, Any]] = []
+        self.wait_share = 0.0
 
     def train(self, path: Path, ctx: RunContext) -> None:
         """Run all steps, resuming from the checkpoint at `path` when there is one; raises StrataError on NaN."""
         done = self._resume(path)
-        with ctx.progress.step("train learner", self.config.steps, "steps") as progress:
+        drawn = (self.draw(step) for step in range(done, self.config.steps))
+        with (
+            Prefetched(drawn, self.config.prefetch) as batches,
+            ctx.progress.step("train learner", self.config.steps, "steps") as progress,
+        ):
             progress.advance(done)
-            for step in range(done, self.config.steps):
-                terms = self.step(step)
+            for step, given in zip(range(done, self.config.steps), batches, strict=True):
+                terms = self.step(step, given)
                 if step % self.config.log_every == 0 or step + 1 == self.config.steps:
                     values = {name: float(value.detach()) for name, value in terms.items()}
                     require_finite(values, step)
@@ -69,15 +75,21 @@ class Trainer:
         if not self.prototypes.ready:
             self._give_birth()
 
-    def step(self, step: int) -> dict[str, torch.Tensor]:
-        """One optimizer step; returns the loss terms before it."""
+        self.wait_share = batches.wait_share
+
+    def draw(self, step: int) -> StepInput:
+        """The input of a step, which depends on nothing that training changes."""
         config = self.config
-        if step == config.warmup_steps:
-            self._give_birth()
         given = self.batches.draw(
             step, config.batch_size, config.negatives, config.advertiser_negatives, config.hide_target
         )
-        given = _with_ids_dropped(given, config.id_dropout, derive_seed(self.seed, "dropout", step))
+        return _with_ids_dropped(given, config.id_dropout, derive_seed(self.seed, "dropout", step))
+
+    def step(self, step: int, given: StepInput) -> dict[str, torch.Tensor]:
+        """One optimizer step on its input; returns the loss terms before it."""
+        config = self.config
+        if step == config.warmup_steps:
+            self._give_birth()
         self._set_rates(step)
         terms = link_losses(self.student, self.prototypes, given)
         distilled = None
@@ -123,7 +135,7 @@ class Trainer:
         for kind in ("product", "advertiser", "user"):
             nodes = np.arange(self.visible[kind])
             times = np.full(len(nodes), self.end, np.int64)
-            active = nodes[self.samplers[kind].degree(kind, nodes, times) > 0]
+            active = nodes[self.samplers[kind].degree(kind, nodes, times).numpy() > 0]
             rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
             chosen = np.sort(rng.permutation(active)[: self.config.init_vectors])
             vectors = encode_nodes(

@@ -33,7 +33,8 @@ def _events(rows: Sequence[Event]) -> pa.Table:
     for number, (user, product, kind, ts, known_at) in enumerate(rows):
         alone = product is not None and product.startswith("@")
         record = {"event_id": f"e{number}", "user_id": user, "event_type": kind, "ts": ts, "known_at": known_at}
-        record |= {"product_id": None if alone else product, "advertiser_id": product[1:] if alone else None}
+        owner = product[1:] if alone else CATALOGUE[product][0] if product else None
+        record |= {"product_id": None if alone else product, "advertiser_id": owner}
         record |= {"campaign_id": "spring" if alone else None, "sample_prob": 1.0, "source": "test"}
         records.append(record)
     return pa.Table.from_pylist(sorted(records, key=lambda r: (r["ts"], r["event_id"])), schema=EVENTS)

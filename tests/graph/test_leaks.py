@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from torch import Tensor
 
 from data.artifacts import Store
 from data.context import RunContext
@@ -15,7 +16,8 @@ from data.generator import write
 from data.generator.config import Config
 from graph import build
 from graph.sampler import Budget, TemporalSampler, TokenSet
-from graph.store import DERIVED, NODE_TYPES, RELATIONS, Csr, GraphStore, Relation
+from graph.store import DERIVED, NODE_TYPES, RELATIONS, GraphStore, Relation
+from kernels.visible_count.api import visible_count
 from tests.fixtures.artifacts import make_ref
 
 CONFIG = Config(
@@ -74,10 +76,10 @@ def leaked(store: GraphStore, samples: int) -> tuple[int, int]:
     raise AssertionError("draws never end")
 
 
-def everything(self: Csr, rows: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """`Csr.visible` with the time mask removed."""
-    last = len(self.rowptr) - 1
-    return self.rowptr[np.minimum(rows + 1, last)] - self.rowptr[np.minimum(rows, last)]
+def everything(rowptr: Tensor, visible_from: Tensor, rows: Tensor, times: Tensor) -> Tensor:
+    """`visible_count` with the time mask removed."""
+    last = len(rowptr) - 1
+    return rowptr[(rows + 1).clamp(0, last)] - rowptr[rows.clamp(0, last)]
 
 
 def test_no_token_is_a_canary_in_a_million_samples(stores):
@@ -87,14 +89,13 @@ def test_no_token_is_a_canary_in_a_million_samples(stores):
 
 
 def test_without_the_mask_the_same_check_fails(stores, monkeypatch):
-    monkeypatch.setattr(Csr, "visible", everything)
+    monkeypatch.setattr("graph.rows.visible_count", everything)
     found, seen = leaked(stores[0], SAMPLES)
     assert found > seen / 100
 
 
 def test_a_mask_that_is_microseconds_late_fails_too(stores, monkeypatch):
-    cut = Csr.visible
-    monkeypatch.setattr(Csr, "visible", lambda self, rows, times: cut(self, rows, times + 2))
+    monkeypatch.setattr("graph.rows.visible_count", lambda *given: visible_count(*given[:3], given[3] + 2))
     assert leaked(stores[0], SAMPLES)[0] > 0
 
 

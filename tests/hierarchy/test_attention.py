@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -72,14 +71,14 @@ def test_silence_takes_its_share():
 def _tokens(age: list[int]) -> TokenSet:
     shape = (1, len(age))
     return TokenSet(
-        np.zeros(shape, np.int8),
-        np.zeros(shape, np.int64),
-        np.full(shape, -1, np.int16),
-        np.ones(shape, np.int8),
-        np.array([age]),
-        np.full(shape, 3.0, np.float32),
-        np.full(shape, 1e-9, np.float32),
-        np.ones(shape, bool),
+        torch.zeros(shape, dtype=torch.int8),
+        torch.zeros(shape, dtype=torch.int64),
+        torch.full(shape, -1, dtype=torch.int16),
+        torch.ones(shape, dtype=torch.int8),
+        torch.tensor([age]),
+        torch.full(shape, 3.0),
+        torch.full(shape, 1e-9),
+        torch.ones(shape, dtype=torch.bool),
     )
 
 
@@ -100,7 +99,7 @@ def test_timeless_links_share_a_bucket_that_no_event_has():
 
 def test_tables_start_at_zero_and_add_their_rows():
     tables = BiasTables(3)
-    index = torch.from_numpy(bias_index(_tokens([-1, 5])))
+    index = bias_index(_tokens([-1, 5]))
     assert tables(index).abs().sum() == 0
     with torch.no_grad():
         tables.table[index[0, 0, 2]] = torch.tensor([1.0, 2.0, 3.0])

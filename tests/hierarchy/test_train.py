@@ -70,10 +70,10 @@ def test_a_killed_run_resumes_to_identical_files(root, inputs, learner, monkeypa
     """Killed before the primitives exist and after; the last checkpoint before step 3 is none at all."""
     key, step = f"killed{killed_at}", Trainer.step
 
-    def dies(self, number):
+    def dies(self, number, given):
         if number == killed_at:
             raise KeyboardInterrupt
-        return step(self, number)
+        return step(self, number, given)
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "step", dies)
@@ -188,7 +188,7 @@ def test_owners_are_minus_one_where_unknown(inputs):
 def test_candidates_carry_their_expected_draws(inputs):
     store, end = GraphStore.open(inputs["graph"]), small.before(small.T0)
     config = train.Config(**small.CONFIG)
-    samplers = make_samplers(store, config.user_budget, config.item_budget, config.engagement)
+    samplers = make_samplers(store, config.user_budget, config.item_budget)
     visible = {
         kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("product", "advertiser")
     }

@@ -22,7 +22,7 @@ def shop(tmp_path_factory):
     graph = GraphStore.open(inputs["graph"])
     known = {"product": graph.entity_ids("product").slice(0, 40), "advertiser": graph.entity_ids("advertiser")}
     config = Config(**small.CONFIG)
-    samplers = make_samplers(graph, config.user_budget, config.item_budget, config.engagement)
+    samplers = make_samplers(graph, config.user_budget, config.item_budget)
     return graph, open_content(inputs["features"], graph, known), samplers
 
 
@@ -168,7 +168,7 @@ def test_student_views_hide_what_they_say(shop):
     for kind in ("user", "product"):
         seeds, tokens = _seeds(shop, kind)
         content, engagement, early = (VIEWS[name](seeds, tokens) for name in ("content", "engagement", "early"))
-        timeless = torch.from_numpy(tokens.age < 0)
+        timeless = tokens.age < 0
         assert not (content.mask & ~timeless).any()
         assert content.token_id_row.sum() == 0
         assert content.id_row.sum() == 0
