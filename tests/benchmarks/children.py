@@ -19,7 +19,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the work without imports, CPU seconds and peak resident memory [MB] of its whole process."""
+    """Seconds and CPU seconds of the work without imports, peak resident memory [MB] of its whole process."""
 
     seconds: float
     cpu: float
@@ -31,24 +31,18 @@ def run(module: str, arguments: Sequence[str]) -> Measured:
     """Run `python -m module arguments...` and measure it; raises StrataError with its last words when it fails."""
     environment = os.environ | {"POLARS_MAX_THREADS": str(THREADS), "OMP_NUM_THREADS": str(THREADS)}
     command = [sys.executable, "-m", module, *arguments]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    assert child.stdout is not None
-    with child.stdout:
-        said = child.stdout.read()
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise StrataError(f"{' '.join(command)} ended with {child.returncode}: {said[-2000:]}")
-    told = json.loads(said.splitlines()[-1])
-    return Measured(told["seconds"], used.ru_utime + used.ru_stime, told["peak_mb"], told["said"])
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, text=True)
+    if done.returncode:
+        raise StrataError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}")
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def measured(work: Callable[..., Any]) -> None:
     """The child's side: call `work` with the command line's arguments as paths, then print its figures."""
-    started = time.monotonic()
+    started, used = time.monotonic(), time.process_time()
     said = work(*map(Path, sys.argv[1:]))
-    seconds = time.monotonic() - started
-    print(json.dumps({"seconds": seconds, "peak_mb": _peak_mb(), "said": said}))
+    seconds, cpu = time.monotonic() - started, time.process_time() - used
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": _peak_mb(), "said": said}))
 
 
 def _peak_mb() -> float:

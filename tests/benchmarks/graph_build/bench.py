@@ -74,8 +74,9 @@ class Bench:
         request = self.folder / f"{key}.json"
         ours.write_request(request, key, events.key, options, previous and previous.key)
         done = children.run("tests.benchmarks.graph_build.ours", [str(self.store.root), str(request)])
-        stage = f"stage {done.said['stage']:.1f} s, sealed in {done.said['seal']:.1f} s"
-        self.say(f"strata {key}: {stage}, {done.cpu:.1f} CPU s, {done.peak_mb:,.0f} MB")
+        stage = f"stage {done.said['stage']:.1f} s, {done.said['cpu']:.1f} CPU s, sealed in {done.said['seal']:.1f} s"
+        steps = done.said["metrics"]["increment"]["seconds"]
+        self.say(f"strata {key}: {stage}, {done.peak_mb:,.0f} MB; {steps}")
         return self.store.get("graph", key), done
 
     def drop(self, ref: ArtifactRef) -> None:

@@ -51,12 +51,17 @@ def stage_seconds(done: Measured) -> float:
     return float(done.said["stage"]) if done.said else done.seconds
 
 
+def cpu_seconds(done: Measured) -> float:
+    """CPU seconds of what `stage_seconds` counts."""
+    return float(done.said["cpu"]) if done.said else done.cpu
+
+
 def report(bench: Bench, runs: Mapping[str, Sequence[Measured]]) -> None:
     """Rows by builder, then ratios to ours, round by round."""
     for peer, found in runs.items():
         bench.add("build", peer, "time", "s", [stage_seconds(done) for done in found])
         bench.add("build", peer, "throughput", "events/s", [bench.events / stage_seconds(done) for done in found])
-        bench.add("build", peer, "CPU time", "s", [done.cpu for done in found])
+        bench.add("build", peer, "CPU time", "s", [cpu_seconds(done) for done in found])
         bench.add("build", peer, "peak memory", "MB", [done.peak_mb for done in found])
         if peer.startswith("strata"):
             bench.add("build", peer, "seal time", "s", [done.said["seal"] for done in found])
@@ -64,6 +69,7 @@ def report(bench: Bench, runs: Mapping[str, Sequence[Measured]]) -> None:
         pairs = list(zip(runs[peer], runs["strata"], strict=True))
         times = [stage_seconds(theirs) / stage_seconds(own) for theirs, own in pairs]
         bench.add("build", f"{peer} / strata", "time", "ratio", times)
-        bench.add("build", f"{peer} / strata", "CPU time", "ratio", [theirs.cpu / own.cpu for theirs, own in pairs])
+        work = [cpu_seconds(theirs) / cpu_seconds(own) for theirs, own in pairs]
+        bench.add("build", f"{peer} / strata", "CPU time", "ratio", work)
         memory = [theirs.peak_mb / own.peak_mb for theirs, own in pairs]
         bench.add("build", f"{peer} / strata", "peak memory", "ratio", memory)

@@ -30,7 +30,7 @@ def measure(bench: Bench) -> None:
             ("strata", "time", "s", stage["large"]),
             ("strata", "seal time", "s", figures["large"].said["seal"]),
             ("strata", "throughput", "events/s", events / stage["large"]),
-            ("strata", "CPU time", "s", figures["large"].cpu),
+            ("strata", "CPU time", "s", figures["large"].said["cpu"]),
             ("strata", "peak memory", "MB", figures["large"].peak_mb),
             (
                 f"limit of {bench.limit_gib:g} GiB",

@@ -28,7 +28,7 @@ def measure(bench: Bench) -> None:
 
 def _measure(bench: Bench, before: ArtifactRef, name: str, options: dict[str, Any]) -> None:
     previous, _ = bench.build(f"{name}-before", before, options)
-    days, compactions, fulls = [], [], []
+    days, compactions, fulls, cpu = [], [], [], []
     for turn in range(bench.repeats):
         at_once, full = bench.build(f"{name}-at-once-{turn}", bench.whole, options)
         grown, added = bench.build(f"{name}-day-{turn}", bench.whole, options, previous)
@@ -37,6 +37,7 @@ def _measure(bench: Bench, before: ArtifactRef, name: str, options: dict[str, An
         compactions.append(compaction)
         days.append(added.said["stage"] - compaction)
         fulls.append(full.said["stage"])
+        cpu.append(added.said["cpu"] / full.said["cpu"])
         bench.drop(at_once)
         bench.drop(grown)
     bench.drop(previous)
@@ -45,6 +46,7 @@ def _measure(bench: Bench, before: ArtifactRef, name: str, options: dict[str, An
     bench.add(f"increment, {name}", "strata", "time of compaction", "s", compactions)
     bench.add(f"increment, {name}", "strata", "time of the build at once", "s", fulls)
     bench.add(f"increment, {name}", "new day / build at once", "time", "ratio", ratios)
+    bench.add(f"increment, {name}", "new day with compaction / build at once", "CPU time", "ratio", cpu)
 
 
 def _equal(at_once: ArtifactRef, grown: ArtifactRef) -> None:
