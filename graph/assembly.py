@@ -40,6 +40,7 @@ from graph.scan import Source, pieces, scan
 from graph.segments import Segment, batches, span
 from graph.settings import Config
 from graph.store import NODE_TYPES
+from graph.together import Together
 from graph.units import unit
 
 
@@ -65,6 +66,7 @@ class Assembly:
     threads: int
     catalogue: Mapping[str, pa.Table]
     seconds: dict[str, float] = field(default_factory=dict)
+    together: Together | None = None
 
     def __post_init__(self) -> None:
         self.rows = days(self.events)
@@ -82,6 +84,7 @@ class Assembly:
         unit(self.work / "nodes", lambda draft: self._number(segments, draft))
         nodes = Nodes(self.work / "nodes")
         self.history = self.history.checked(nodes)
+        self.together = self._together()
         made = []
         with progress.step("build segments", sum(self.rows.values()), "events") as step:
             for segment in segments:
@@ -93,11 +96,28 @@ class Assembly:
         lent = self.history.within(segment)
         if lent == [segment.days]:
             return Made(segment, self.history.folder(segment.days), {}, self.history.records[segment.days])
-        folder = self.work / "segments" / segment.name
-        facts = unit(folder, lambda draft: self._segment(segment, nodes, draft))
+        folder, taken_in = self.work / "segments" / segment.name, False
+
+        def make(draft: Path) -> dict[str, Any]:
+            nonlocal taken_in
+            counts = [self._run(batch, nodes) for batch in self.todo(segment)]
+            related, taken_in = self._related(segment, nodes), True
+            return self._segment(segment, nodes, counts, related, draft)
+
+        facts = unit(folder, make)
+        if not taken_in:  # finished by an earlier run, but the ledgers still have to know its days
+            self._related(segment, nodes)
         for batch in self.todo(segment):
             shutil.rmtree(self.work / "runs" / span(batch), ignore_errors=True)
         return Made(segment, folder, facts)
+
+    def _together(self) -> Together | None:
+        if self.config.coengagement is None:
+            return None
+        before = max(self.history.records)[-1] + 1 if self.history.records else 0
+        shutil.rmtree(self.work / "ledger", ignore_errors=True)
+        shutil.rmtree(self.work / "related", ignore_errors=True)
+        return Together(self.config.coengagement, self.work, self.history.previous, before)
 
     def _number(self, segments: Sequence[Segment], draft: Path) -> None:
         scans = [folder for segment in segments for batch in self.todo(segment) for folder in self._scans(batch)]
@@ -107,10 +127,18 @@ class Assembly:
                 pieces = number(self.engine, self.catalogue[kind], named, self.history.named(kind))
                 _write_nodes(draft, kind, pieces)
 
-    def _segment(self, segment: Segment, nodes: Nodes, draft: Path) -> dict[str, Any]:
+    def _segment(
+        self,
+        segment: Segment,
+        nodes: Nodes,
+        fresh: Sequence[Mapping[str, Any]],
+        related: Sequence[Path],
+        draft: Path,
+    ) -> dict[str, Any]:
         lent, todo = self.history.within(segment), self.todo(segment)
-        records = [*(self.history.records[own] for own in lent), *(self._run(batch, nodes) for batch in todo)]
+        records = [*(self.history.records[own] for own in lent), *fresh]
         sources = [self.history.folder(own) for own in lent] + [self.work / "runs" / span(batch) for batch in todo]
+        sources += related
         step = "compact" if lent else "merge"
         with self._timed(step):
             moved = merge(sources, nodes.sizes(segment.days[-1]), self.threads, draft)
@@ -132,7 +160,17 @@ class Assembly:
         (scanned,) = self._scans(batch)
         with self._timed("encode"):
             chunk = encode(self.engine, scanned, nodes.files, batch)
-        return self._sort(chunk, nodes, draft)
+        return self._sort(span(batch), chunk, nodes, draft)
+
+    def _related(self, segment: Segment, nodes: Nodes) -> list[Path]:
+        """Folders of the co-engagement edges that the days of a segment bring up, in time order."""
+        if self.together is None:
+            return []
+        todo = self.todo(segment)
+        days, names = [day for batch in todo for day in batch], [name for batch in todo for name in self._names(batch)]
+        folder = self.work / "related" / segment.name
+        with self._timed("co-engagement"):
+            return self.together.edges(days, names, nodes.sizes(segment.days[-1]), folder)
 
     def _large_run(self, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> dict[str, Any]:
         """A day larger than a chunk: its users are dealt out, so that each still has the whole day in one chunk."""
@@ -143,9 +181,9 @@ class Assembly:
                 bounds = unit(folder, partial(self._deal, scanned, len(scans), batch, nodes))
             dealt.append((folder, bounds))
         counts: dict[str, Any] = {}
-        hands = [self.work / "hands" / f"{span(batch)}.{hand}of{len(scans)}" for hand in range(len(scans))]
+        hands = [self.work / "hands" / name for name in self._names(batch)]
         for hand, folder in enumerate(hands):
-            more = unit(folder, partial(self._hand, dealt, hand, batch[0], nodes))
+            more = unit(folder, partial(self._hand, folder.name, dealt, hand, batch[0], nodes))
             counts = add_counts(counts, more["guards"])
         with self._timed("merge"):
             merge(hands, nodes.sizes(batch[0]), self.threads, draft, ordered=False)
@@ -155,28 +193,38 @@ class Assembly:
         return deal(encode(self.engine, scanned, nodes.files, batch), hands, draft)
 
     def _hand(
-        self, dealt: Sequence[tuple[Path, list[int]]], hand: int, day: int, nodes: Nodes, draft: Path
+        self, name: str, dealt: Sequence[tuple[Path, list[int]]], hand: int, day: int, nodes: Nodes, draft: Path
     ) -> dict[str, Any]:
-        return self._sort(collect(dealt, hand, day), nodes, draft)
+        return self._sort(name, collect(dealt, hand, day), nodes, draft)
 
-    def _sort(self, chunk: Chunk, nodes: Nodes, draft: Path) -> dict[str, Any]:
+    def _sort(self, name: str, chunk: Chunk, nodes: Nodes, draft: Path) -> dict[str, Any]:
         counts: dict[str, Any] = {}
         if self.config.guards is not None:
             with self._timed("guard"):
                 chunk, counts = guard(chunk, self.config.guards)
+        engaged = interest(self.config.engagement)
+        if self.together is not None:
+            with self._timed("co-engagement"):
+                self.together.count(name, chunk, engaged)
         with self._timed("sort"):
-            write_run(chunk, interest(self.config.engagement), nodes.sizes(chunk.last_day), self.threads, draft)
+            write_run(chunk, engaged, nodes.sizes(chunk.last_day), self.threads, draft)
         return {"guards": counts}
 
     def _scans(self, batch: tuple[int, ...]) -> list[Path]:
         """Folders with the scanned events of a chunk: one, or several for a day too large for one."""
+        parts = self._sources(batch)
+        return [self._scan(name, sources) for name, sources in zip(self._names(batch), parts, strict=True)]
+
+    def _sources(self, batch: tuple[int, ...]) -> list[list[Source]]:
         files = [self.events.file(part_name(day)) for day in batch]
         if self.rows[batch[0]] > self.config.chunk_rows:
-            parts = [[source] for source in pieces(files[0], self.config.chunk_rows)]
-            names = [f"{span(batch)}.{number}of{len(parts)}" for number in range(len(parts))]
-        else:
-            parts, names = [[Source(file) for file in files]], [span(batch)]
-        return [self._scan(name, sources) for name, sources in zip(names, parts, strict=True)]
+            return [[source] for source in pieces(files[0], self.config.chunk_rows)]
+        return [[Source(file) for file in files]]
+
+    def _names(self, batch: tuple[int, ...]) -> list[str]:
+        """Names of the parts of a chunk: they say which days, and of how many parts it is which."""
+        count = len(self._sources(batch))
+        return [span(batch)] if count == 1 else [f"{span(batch)}.{part}of{count}" for part in range(count)]
 
     def _scan(self, name: str, sources: Sequence[Source]) -> Path:
         folder = self.work / "scan" / name

@@ -23,6 +23,7 @@ from graph.arrays import load
 from graph.ids import NODES
 from graph.segments import Segment
 from graph.store import NODE_TYPES
+from graph.together import lends
 
 
 @dataclass
@@ -43,7 +44,9 @@ class History:
                 break
             history.records[own] = record
             ahead = ahead[len(own) :]
-        return history
+        if previous and history.records and not lends(previous, max(history.records)[-1] + 1):
+            return cls()
+        return history if history.records else cls()
 
     def within(self, segment: Segment) -> list[tuple[int, ...]]:
         """The days of each lent segment that lies inside `segment`, in time order."""

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from data.context import StageConfig, execution
 from data.schema import EVENT_TYPES
+from graph.coengagement import Config as CoEngagement
 from graph.guards import Config as Guards
 from graph.store import DEFAULT_ENGAGEMENT
 
@@ -19,6 +20,9 @@ class Config(StageConfig):
     )
     guards: Guards | None = Field(
         default=Guards(), description="What is cut of a user's day before it becomes edges; unset: nothing."
+    )
+    coengagement: CoEngagement | None = Field(
+        default=CoEngagement(), description="Edges between what is engaged with together; unset: none."
     )
     memory_limit: str = execution("1GB", "What DuckDB may use before it spills to disk, such as '2GB'.")
     chunk_rows: int = execution(
