@@ -1,10 +1,11 @@
 """Co-engagement in the build: pairs of each chunk kept as a unit, and at grid dates the edges that come of them.
 
-The edges of a grid date g come into being when the first day from g on does: then all days before g are over.
+The edges of a grid date come into being with the first event that follows it: then all days before it are over.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,15 +14,16 @@ from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef, OutputDir
 from graph.chunks import Chunk
-from graph.coengagement import Config, count
+from graph.coengagement import Config, count, first_seen
 from graph.csr import to_csr
 from graph.ledger import Ledger
-from graph.pairs import Pairs
+from graph.pairs import PairsFile
 from graph.runs import write_csr
 from graph.store import CO_ENGAGED, SHARES_USERS
 from graph.units import unit
 
 _RELATIONS = (CO_ENGAGED, SHARES_USERS)
+_FIRST = "first_seen.json"
 
 
 class Together:
@@ -37,28 +39,40 @@ class Together:
         def make(draft: Path) -> None:
             for relation, day, pairs in count(chunk, engaged, self.config):
                 pairs.save(draft / relation.folder / str(day))
+            (draft / _FIRST).write_text(json.dumps(first_seen(chunk)), encoding="utf-8")
 
         unit(self.work / "pairs" / name, make)
 
     def edges(self, days: Sequence[int], names: Sequence[str], sizes: Mapping[str, int], folder: Path) -> list[Path]:
         """Take in the next `days` of the counted chunks `names`; returns folders, in time order, of the edges of each
         grid date that is over by the last of them, written below `folder` for `sizes` nodes."""
-        found: list[Path] = []
-        for relation, ledger in self._ledgers.items():
-            for day in days:
-                for grid, edges in ledger.close(day):
-                    found.append(folder / f"{grid:08d}")
+        counted = [self.work / "pairs" / name for name in names]
+        first = _first([json.loads((part / _FIRST).read_text(encoding="utf-8")) for part in counted])
+        found = []
+        for day in (day for day in days if day in first):
+            made = {relation: ledger.close(day, first[day]) for relation, ledger in self._ledgers.items()}
+            if any(edges is not None for edges in made.values()):
+                found.append(folder / str(day))
+            for relation, edges in made.items():
+                if edges is not None:
                     rows = sizes[relation.src]
                     write_csr(found[-1], relation, to_csr(edges, rows, rows))
-                for name in names:
-                    counted = self.work / "pairs" / name / relation.folder / str(day)
-                    if counted.is_dir():
-                        ledger.add(day, Pairs.open(counted))
-        return sorted(set(found))
+                for pairs in (part / relation.folder / str(day) for part in counted):
+                    if pairs.is_dir():
+                        self._ledgers[relation].add(day, PairsFile(pairs))
+        return found
 
     def write(self, out: OutputDir) -> dict[str, dict[str, int]]:
         """Write the ledgers into the artifact; returns their figures by relation."""
         return {relation.name: ledger.write(out) for relation, ledger in self._ledgers.items()}
+
+
+def _first(parts: Sequence[Mapping[str, int]]) -> dict[int, int]:
+    """When the first event of each day of some chunks became visible [us]."""
+    found: dict[int, int] = {}
+    for day, seen in (item for part in parts for item in part.items()):
+        found[int(day)] = min(seen, found.get(int(day), seen))
+    return found
 
 
 def lends(previous: ArtifactRef, before: int) -> bool:

@@ -55,9 +55,7 @@ def test_chunks_and_threads_change_nothing(tmp_path, at_once, chunk_rows, row_gr
     events = write_log(tmp_path / "events", usual(), row_group=row_group)
     other = make(tmp_path / "graph", events, threads=threads, chunk_rows=chunk_rows)
     one, two = hashes(at_once), hashes(other)
-    assert one.pop("segments.json") != two.pop(
-        "segments.json"
-    )  # it has the parts' hashes
+    assert one.pop("segments.json") != two.pop("segments.json")  # it has the parts' hashes
     assert one == two
 
 
