@@ -34,12 +34,12 @@ _LEARNER: dict[str, Any] = {
     "dim": 32,
     "heads": 2,
     "layers": 1,
-    "user_budget": {"recent": 12, "uniform": 12, "two_hop": 0, "links": 0},
-    "item_budget": {"recent": 6, "uniform": 0, "two_hop": 6, "links": 3},
+    "user_budget": {"recent": 8, "uniform": 8, "two_hop": 0, "links": 0},
+    "item_budget": {"recent": 4, "uniform": 0, "two_hop": 4, "links": 3},
     "warmup_steps": 40,
     "batch_size": 256,
-    "negatives": 256,
-    "distillation": {"seeds": 48, "queue": 512, "every": 4},
+    "negatives": 128,
+    "distillation": {"seeds": 32, "queue": 512, "every": 10},
 }
 
 
@@ -59,38 +59,39 @@ BEHAVIOURS: dict[str, dict[str, Any]] = {
     "sleepless": {"bot_behaviours": ("focused",), "bot_events": 70, "bot_days": 0.8, "bot_hours": 22.0},
     "quiet": {"bot_behaviours": ("focused",), "bot_events": 30, "bot_days": 0.8, "bot_target_share": 0.8},
 }
-"""What 1 % of the users do for ten products. The quiet ones keep below every limit: the price of judging days alone."""
+"""What bots do for their ten targets. The quiet ones keep below every limit: the price of judging single days."""
 
 
-def log_config(behaviour: str, seed: int, **changes: Any) -> Config:
-    """A month of a shop with 1 % bots of one of BEHAVIOURS."""
-    size = {"users": 3000, "products": 1500, "advertisers": 80, "events": 400_000, "days": 28, "user_skew": 0.5}
-    return Config(**{**size, "bots": 0.01, "seed": seed, **BEHAVIOURS[behaviour], **changes})
+def log_config(seed: int, **changes: Any) -> Config:
+    """A month of a shop in which 1 % of the users are bots, as yet idle."""
+    size = {"users": 2000, "products": 1000, "advertisers": 80, "events": 250_000, "days": 28, "user_skew": 0.5}
+    return Config(**{**size, "bots": 0.01, "bot_events": 0, "seed": seed, **changes})
 
 
 class World:
     """The artifacts of one log below `folder`; made on first use and kept."""
 
-    def __init__(self, config: Config, folder: Path, steps: int = 200) -> None:
+    def __init__(self, config: Config, folder: Path, steps: int = 150) -> None:
         self.config, self.steps = config, steps
         self.store = Store(folder)
         self.t0 = config.start + timedelta(days=config.days - 7)
 
-    def figures(self, bots: bool, limits: guards.Config | None, seed: int = 0) -> Figures:
-        """Build, train with `seed` and embed with or without the bots' events."""
-        key = f"{'bots' if bots else 'clean'}-{'off' if limits is None else 'on'}"
-        events = self._events(bots)
+    def figures(self, behaviour: str | None, limits: guards.Config | None, seed: int = 0) -> Figures:
+        """Build, train with `seed` and embed, with bots of one of BEHAVIOURS or without any."""
+        events = self._events(behaviour)
+        key = f"{events.key}-{'unguarded' if limits is None else 'guarded'}"
         graph = self._stage("graph", key, build, build.Config(guards=limits), {"events": events})
         inputs = {"graph": graph, "features": self._features(events)}
         key = f"{_content(graph)}-{seed}"  # equal graphs are learned from once
         learner = train.Config(t0=self.t0, steps=self.steps, **_LEARNER)
         inputs["learner"] = self._stage("learner", key, train, learner, inputs, seed)
         embeddings = self._stage("embeddings", key, embed, embed.Config(t0=self.t0, every_days=365), inputs, seed)
-        return _figures(self._events(False), embeddings, to_micros(self.t0))
+        return _figures(self._events(None), embeddings, to_micros(self.t0))
 
-    def _events(self, bots: bool) -> ArtifactRef:
-        config = self.config if bots else self.config.model_copy(update={"bot_events": 0})
-        return self._made("events", "bots" if bots else "clean", lambda out: write.artifact(config, out))
+    def _events(self, behaviour: str | None) -> ArtifactRef:
+        config = Config(**{**self.config.model_dump(), **(BEHAVIOURS[behaviour] if behaviour else {})})
+        key = (behaviour or "clean").replace(" ", "-")
+        return self._made("events", key, lambda out: write.artifact(config, out))
 
     def _features(self, events: ArtifactRef) -> ArtifactRef:
         products = events.table("products.parquet", ["product_id", "advertiser_id", "category"]).to_pylist()
