@@ -71,7 +71,7 @@ def log_config(seed: int, **changes: Any) -> Config:
 class World:
     """The artifacts of one log below `folder`; made on first use and kept."""
 
-    def __init__(self, config: Config, folder: Path, steps: int = 150) -> None:
+    def __init__(self, config: Config, folder: Path, steps: int = 100) -> None:
         self.config, self.steps = config, steps
         self.store = Store(folder)
         self.t0 = config.start + timedelta(days=config.days - 7)
