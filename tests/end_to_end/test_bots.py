@@ -8,10 +8,16 @@ from graph import guards
 from tests.benchmarks.planted_bots import World, log_config
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    """A small log, its clean part learned from once."""
+    size = {"users": 800, "products": 400, "advertisers": 40, "events": 60_000}
+    return World(log_config(5, **size), tmp_path_factory.mktemp("bots"), steps=60)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["burst", "focused"])
-def test_guards_take_back_what_bots_gain_and_cost_people_nothing(tmp_path, behaviour):
-    world = World(log_config(5, users=800, products=400, advertisers=40, events=60_000), tmp_path, steps=60)
+def test_guards_take_back_what_bots_gain_and_cost_people_nothing(world, behaviour):
     clean, pushed = world.figures(None, None), world.figures(behaviour, None)
     guarded, fair = world.figures(behaviour, guards.Config()), world.figures(None, guards.Config())
     lift = pushed.exposure - clean.exposure
