@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,12 @@ import pyarrow as pa
 
 from data.engine import Engine
 from data.errors import BadDataError, nearest
+from data.sources import limits
 
 _CHUNK = 1 << 20
 _TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
-_UNREADABLE = (pa.ArrowInvalid, duckdb.InvalidInputException, duckdb.BinderException, duckdb.IOException)
+_SHOWN = 30
+_UNREADABLE = (pa.ArrowException, duckdb.Error, EOFError, OSError, zlib.error)
 _UNITS = ("iso", "s", "ms", "us")
 
 
@@ -30,18 +33,24 @@ def readable(path: Path) -> Iterator[None]:
     """Turn a reader's complaint about the form of `path` into a BadDataError that names the file."""
     try:
         yield
+    except duckdb.OutOfMemoryException:
+        raise
     except _UNREADABLE as error:
         hint = "Repair the file, or set `delimiter` if its cells are separated by another sign."
         raise BadDataError(f"{path} cannot be read: {str(error)[:600]}\n{hint}") from error
 
 
 def check_text(path: Path) -> None:
-    """Raise BadDataError naming line and byte when a text file is not UTF-8; Parquet files pass."""
+    """Raise BadDataError naming the place when a text file is not UTF-8, unpacks to too much or has too long a line.
+
+    Parquet files pass.
+    """
     if not path.name.removesuffix(".gz").endswith(_TEXT_SUFFIXES):
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
-    offset, line = 0, 1
+    offset, line, open_bytes = 0, 1, 0
     for chunk in _chunks(path):
+        open_bytes = _check_lines(path, chunk, line, open_bytes)
         held = decoder.getstate()[0]
         try:
             decoder.decode(chunk, final=not chunk)
@@ -54,10 +63,24 @@ def check_text(path: Path) -> None:
 
 def _chunks(path: Path) -> Iterator[bytes]:
     """Pieces of a text file, uncompressed; an empty one marks its end."""
-    with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as stream:
+    meter = limits.Meter(path)
+    with readable(path), path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as stream:
         while chunk := stream.read(_CHUNK):
+            meter.add(len(chunk))
             yield bytes(chunk)
     yield b""
+
+
+def _check_lines(path: Path, chunk: bytes, line: int, open_bytes: int) -> int:
+    """Bytes of the line that is open after `chunk`; raises BadDataError when one is longer than is read at once."""
+    first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
+    longest = open_bytes + (len(chunk) if first < 0 else first)
+    if longest > limits.LINE_BYTES:
+        raise BadDataError(
+            f"{path}, line {line}: expected at most {limits.LINE_BYTES:,} bytes, got more: a quote that is never "
+            "closed, or another format?"
+        )
+    return longest if first < 0 else len(chunk) - 1 - last
 
 
 def _not_utf8(path: Path, line: int, offset: int, byte: int) -> BadDataError:
@@ -69,14 +92,24 @@ def _not_utf8(path: Path, line: int, offset: int, byte: int) -> BadDataError:
 
 def check_columns(path: Path, have: Iterable[str], wanted: Iterable[str]) -> None:
     """Raise BadDataError naming every mapped column that the file does not have, and its nearest neighbour."""
-    present = list(have)
-    missing = [column for column in wanted if column not in present]
+    present, asked = list(have), list(wanted)
+    for column in asked:
+        if present.count(column) > 1:
+            raise BadDataError(
+                f"{path}: expected one column {column!r}, got {present.count(column)}: rename all but one"
+            )
+    missing = [column for column in asked if column not in present]
     if missing:
         hints = "\n".join(f"  {column!r}: {nearest(column, present)}" for column in missing)
         raise BadDataError(
             f"{path}: expected column(s) named in the mapping, not found:\n{hints}\n"
-            f"The file has: {', '.join(present)}. Correct `columns` in the configuration."
+            f"The file has: {_listed(present)}. Correct `columns` in the configuration."
         )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) or "no columns") + more
 
 
 def check_cells(engine: Engine, table: str, unit: str) -> None:
@@ -94,7 +127,8 @@ def check_cells(engine: Engine, table: str, unit: str) -> None:
             )
     for found in engine.records("check_times", unit=unit):
         if 2 * found["sensible"] < found["given"]:
-            raise _wrong_unit(table, unit, found)
+            units = next(row for row in engine.records("fitting_units") if row["column"] == found["column"])
+            raise _wrong_unit(table, unit, {**found, **units})
 
 
 def _wrong_unit(table: str, unit: str, found: dict[str, Any]) -> BadDataError:

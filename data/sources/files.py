@@ -210,7 +210,9 @@ def _load_table(
     rows, repeated = quality.judge(engine, name, policy.max_bad, window.since is not None)
     if name == "events":
         engine.run("kept_events", **params)
-        record.note(name, sources, dict(engine.rows("latest", unit=table.time_unit)))
+        found = engine.records("latest", unit=table.time_unit, until=window.until)
+        record.note(name, sources, {row["file"]: row["latest"] for row in found})
+        figures["not_yet_known"] = sum(row["ahead"] for row in found)
     else:
         engine.insert("kept", name)
         record.note(name, sources, {})
@@ -233,7 +235,6 @@ def _finish_events(engine: Engine, params: dict[str, Any], window: Window) -> di
     late = engine.record("late_rows", drop_late=params["drop_late"], max_lateness=params["max_lateness"])
     return {
         "late_dropped" if params["drop_late"] else "late_stamped": late["rows"],
-        "not_yet_known": engine.record("not_yet", unit=params["unit"], until=params["until"])["rows"],
         "ingested_before": engine.record("ingested_rows")["rows"],
     }
 
@@ -251,8 +252,9 @@ def _cells(engine: Engine, name: str, settings: Settings, source: Source) -> duc
     """The raw cells of one file of a table; raises BadDataError when a mapped column is missing."""
     table = settings.tables()[name]
     path = source.path
-    rows = cells.open_file(engine.connection, path, table.delimiter)
     mapped = [column for value in table.columns.values() for column in ([value] if isinstance(value, str) else value)]
-    quality.check_columns(path, rows.columns, [*mapped, *table.attributes])
+    wanted = [*mapped, *table.attributes]
+    rows = cells.open_file(engine.connection, path, table.delimiter, wanted)
+    quality.check_columns(path, rows.columns, wanted)
     names = _SCHEMAS[name].names
     return cells.as_text(rows, source.label, names, table.columns, table.defaults, table.attributes, source.consumed)

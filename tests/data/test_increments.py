@@ -180,7 +180,9 @@ def test_files_read_before_are_not_opened_again(shop, deliver, monkeypatch):
     split_by_day(shop, 11)
     opened = []
     real = cells.open_file
-    monkeypatch.setattr(cells, "open_file", lambda link, path, sign: opened.append(path.name) or real(link, path, sign))
+    monkeypatch.setattr(
+        cells, "open_file", lambda link, path, *rest: opened.append(path.name) or real(link, path, *rest)
+    )
     deliver(shop, 10, 11, "again")
     second = opened[len(opened) - opened[::-1].index("shop_products.csv") - 1 :]
     assert {name for name in second if name.startswith("day")} == {"day10.csv"}
