@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_SHOWN = 30
+
 
 class StrataError(Exception):
     """Base of all expected failures: the message says what was expected, what came and what to do."""
@@ -31,7 +33,8 @@ class SystemStateError(StrataError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt `name`: the closest of `known`, else all of them in order."""
+    """A hint for a misspelt `name`: the closest of `known`, else the first 30 of them in order."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
+    more = f" and {len(options) - _SHOWN:,} more" if len(options) > _SHOWN else ""
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options[:_SHOWN])}{more}"

@@ -210,7 +210,8 @@ def _load_table(
     rows, repeated = quality.judge(engine, name, policy.max_bad, window.since is not None)
     if name == "events":
         engine.run("kept_events", **params)
-        found = engine.records("latest", unit=table.time_unit, until=window.until)
+        # Only a log with an instant is built on later; what it did not take yet is of no interest without one.
+        found = engine.records("latest", unit=table.time_unit, until=window.until) if window.until is not None else []
         record.note(name, sources, {row["file"]: row["latest"] for row in found})
         figures["not_yet_known"] = sum(row["ahead"] for row in found)
     else:

@@ -66,11 +66,15 @@ def parquet_batches(path: Path, names: Sequence[str]) -> tuple[pa.Schema, Iterat
     file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20)
     check_footer(file, path, names)
     whole = file.schema_arrow
-    schema = pa.schema([whole.field(name) for name in names])
-    return schema, _counted(file, path, list(names))
+    schema = pa.schema([(name, _plain(whole.field(name).type)) for name in names])
+    return schema, (pa.RecordBatch.from_arrays(columns, schema=schema) for columns in _counted(file, path, list(names)))
 
 
-def _counted(file: pq.ParquetFile, path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _counted(file: pq.ParquetFile, path: Path, names: list[str]) -> Iterator[list[pa.Array]]:
     meter = Meter(path)
     # As dictionaries, repeated values are held once: so the widest can be known before any row is decoded.
     texts = [leaf for leaf in _text_leaves(file) if leaf.split(".")[0] in names]
@@ -80,9 +84,10 @@ def _counted(file: pq.ParquetFile, path: Path, names: list[str]) -> Iterator[pa.
         _check_cell(path, widest)
         rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (1 + widest * max(1, len(texts)))))
         for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
-            meter.add(batch.nbytes)
-            _check_cell(path, max((_longest(column) for column in batch.columns), default=0))
-            yield batch
+            columns = [column.cast(_plain(column.type)) for column in batch.columns]
+            meter.add(sum(column.nbytes for column in columns))
+            _check_cell(path, max((_longest(column) for column in columns), default=0))
+            yield columns
 
 
 def _text_leaves(file: pq.ParquetFile) -> list[str]:
