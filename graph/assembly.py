@@ -112,12 +112,12 @@ class Assembly:
         return Made(segment, folder, facts)
 
     def _together(self) -> Together | None:
-        if self.config.coengagement is None:
+        if self.config.co_engagement is None:
             return None
         before = max(self.history.records)[-1] + 1 if self.history.records else 0
         shutil.rmtree(self.work / "ledger", ignore_errors=True)
         shutil.rmtree(self.work / "related", ignore_errors=True)
-        return Together(self.config.coengagement, self.work, self.history.previous, before)
+        return Together(self.config.co_engagement, self.work, self.history.previous, before)
 
     def _number(self, segments: Sequence[Segment], draft: Path) -> None:
         scans = [folder for segment in segments for batch in self.todo(segment) for folder in self._scans(batch)]
@@ -166,11 +166,10 @@ class Assembly:
         """Folders of the co-engagement edges that the days of a segment bring up, in time order."""
         if self.together is None:
             return []
-        todo = self.todo(segment)
-        days, names = [day for batch in todo for day in batch], [name for batch in todo for name in self._names(batch)]
+        names = [name for batch in self.todo(segment) for name in self._names(batch)]
         folder = self.work / "related" / segment.name
         with self._timed("co-engagement"):
-            return self.together.edges(days, names, nodes.sizes(segment.days[-1]), folder)
+            return self.together.edges(names, nodes.sizes(segment.days[-1]), folder)
 
     def _large_run(self, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> dict[str, Any]:
         """A day larger than a chunk: its users are dealt out, so that each still has the whole day in one chunk."""
@@ -199,13 +198,14 @@ class Assembly:
 
     def _sort(self, name: str, chunk: Chunk, nodes: Nodes, draft: Path) -> dict[str, Any]:
         counts: dict[str, Any] = {}
+        whole = chunk
         if self.config.guards is not None:
             with self._timed("guard"):
-                chunk, counts = guard(chunk, self.config.guards)
+                chunk, counts = guard(whole, self.config.guards)
         engaged = interest(self.config.engagement)
         if self.together is not None:
             with self._timed("co-engagement"):
-                self.together.count(name, chunk, engaged)
+                self.together.count(name, whole, chunk, engaged)
         with self._timed("sort"):
             write_run(chunk, engaged, nodes.sizes(chunk.last_day), self.threads, draft)
         return {"guards": counts}

@@ -55,7 +55,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
         "edges": counts,
         "degrees": figures,
         "guards": _total(records),
-        "coengagement": work.together.write(out) if work.together else {},
+        "co_engagement": work.together.write(out) if work.together else {},
         "increment": _increment(made, work.seconds),
     }
 

@@ -21,7 +21,7 @@ class Config(StageConfig):
     guards: Guards | None = Field(
         default=Guards(), description="What is cut of a user's day before it becomes edges; unset: nothing."
     )
-    coengagement: CoEngagement | None = Field(
+    co_engagement: CoEngagement | None = Field(
         default=CoEngagement(), description="Edges between what is engaged with together; unset: none."
     )
     memory_limit: str = execution("1GB", "What DuckDB may use before it spills to disk, such as '2GB'.")

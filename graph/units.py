@@ -29,11 +29,16 @@ def unit(folder: Path, make: Callable[[Path], Any]) -> Any:
     for stale in (folder, draft):
         shutil.rmtree(stale, ignore_errors=True)
     draft.mkdir(parents=True)
-    facts = make(draft)
-    record = {"files": _sizes(draft), "facts": facts}
+    made = make(draft)
+    record = {"files": _sizes(draft), "facts": made}
     (draft / _RECORD).write_text(json.dumps(record), encoding="utf-8")
     draft.rename(folder)
-    return json.loads(json.dumps(facts))
+    return facts(folder)
+
+
+def facts(folder: Path) -> Any:
+    """What making a finished unit returned."""
+    return json.loads((folder / _RECORD).read_text(encoding="utf-8"))["facts"]
 
 
 def _sizes(folder: Path) -> dict[str, int]:

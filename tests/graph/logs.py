@@ -17,7 +17,7 @@ from graph import build
 from graph.coengagement import Config as CoEngagement
 
 FIRST = 19_700
-QUICK = {"coengagement": CoEngagement(grid_days=3, min_support=1, min_users=1, shrinkage=0.0), "guards": None}
+QUICK = {"co_engagement": CoEngagement(grid_days=3, min_support=1, min_users=1, shrinkage=0.0), "guards": None}
 
 
 def random_log(days: int = 9, a_day: int = 40, seed: int = 0) -> pa.Table:

@@ -177,6 +177,6 @@ def test_the_export_holds_every_event_once(at_once):
 
 def test_a_gap_between_grid_dates_and_days_without_events(tmp_path):
     log = usual()
-    grid = {"coengagement": CoEngagement(grid_days=2, min_support=1, min_users=1)}
+    grid = {"co_engagement": CoEngagement(grid_days=2, min_support=1, min_users=1)}
     whole = make(tmp_path / "whole", write_log(tmp_path / "events", log), **grid)
     assert hashes(day_by_day(tmp_path, log, 10, **grid)) == hashes(whole)
