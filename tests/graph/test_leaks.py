@@ -15,8 +15,9 @@ from data.context import RunContext
 from data.generator import write
 from data.generator.config import Config
 from graph import build
+from graph.asof import RELATIONS_OF, NodeStatistics
 from graph.sampler import Budget, TemporalSampler, TokenSet
-from graph.store import DERIVED, NODE_TYPES, RELATIONS, GraphStore, Relation
+from graph.store import CO_ENGAGED, DERIVED, NODE_TYPES, RELATIONS, SHARES_USERS, GraphStore, Relation
 from kernels.visible_count.api import visible_count
 from tests.fixtures.artifacts import make_ref
 
@@ -27,7 +28,7 @@ LIMIT = CONFIG.midnight(CONFIG.canary_day)
 """No canary is readable before this time [us]."""
 
 SAMPLES = 1_000_000
-BUDGET = Budget(recent=12, uniform=12, two_hop=12, links=6)
+BUDGET = Budget(recent=12, uniform=12, two_hop=12, links=6, related=6, ppr=6)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,17 @@ def test_no_degree_counts_a_canary(stores):
     assert TemporalSampler(stores[0]).degree("product", np.arange(known), later)[canaries(stores[0], "product")].min()
 
 
+@pytest.mark.parametrize("kind", list(RELATIONS_OF))
+def test_no_statistic_as_of_a_time_knows_of_a_canary(stores, kind):
+    rng = np.random.default_rng(3)
+    nodes = rng.integers(0, np.searchsorted(stores[1].known_at(kind), LIMIT), 20_000)
+    times = np.where(rng.random(20_000) < 0.5, LIMIT - 1, rng.integers(CONFIG.first_micros, LIMIT, 20_000))
+    planted, clean = (NodeStatistics(store).at(kind, nodes, times) for store in stores)
+    for name, figures in clean.items():
+        np.testing.assert_array_equal(planted[name], figures, err_msg=name)
+    assert clean["degree"].sum() > 1000
+
+
 def test_what_is_visible_of_every_relation_is_that_of_the_log_without_canaries(stores):
     """Recency and popularity are read from these edges, co-engagement is among them."""
     compared = 0
@@ -141,3 +153,8 @@ def visible_edges(store: GraphStore, relation: Relation) -> pa.Table:
         "weight": pa.array(csr.weights[seen]),
     }
     return pa.table(columns)
+
+
+@pytest.mark.parametrize("relation", [CO_ENGAGED, SHARES_USERS])
+def test_derived_edges_exist_before_the_canaries(stores, relation):
+    assert len(visible_edges(stores[0], relation)) > 100
