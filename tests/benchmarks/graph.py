@@ -14,13 +14,15 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from data.artifacts import Store
 from data.errors import StrataError, SystemStateError, UsageError, nearest
 from tests.benchmarks import rows
 from tests.benchmarks.graph_build import compare, growth, increment, sampling, world
-from tests.benchmarks.graph_build.bench import Bench
+from tests.benchmarks.graph_build.bench import CONFIGS, Bench
 
 PARTS = {
     "build": compare.measure,
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000, help="events of the log (default 10,000,000)")
     parser.add_argument("--days", type=int, default=100, help="days of the log")
     parser.add_argument("--parts", default="build,increment,sampler", help=f"any of {','.join(PARTS)}")
+    parser.add_argument("--configs", default="plain,everything", help="which of both `increment` and `growth` build")
     parser.add_argument("--repeats", type=int, default=3, help="times each builder runs, in turn")
     parser.add_argument("--limit-gib", type=float, default=4.0, help="memory that `growth` is held against [GiB]")
     parser.add_argument("--seed", type=int, default=0, help="seed of the log")
@@ -49,7 +52,8 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    parts = _parts(options.parts)
+    parts = _named(options.parts, PARTS)
+    configs = {name: CONFIGS[name] for name in _named(options.configs, CONFIGS)}
     _require_peers()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="strata-bench-", dir=options.scratch) as scratch:
@@ -58,7 +62,7 @@ def _run(options: argparse.Namespace) -> None:
         store = Store(Path(scratch) / "store")
         config = world.sized(options.events, options.days, options.seed)
         whole, seconds = world.generate(store, config)
-        bench = Bench(store, Path(scratch), whole, config, options.repeats, options.limit_gib, load)
+        bench = Bench(store, Path(scratch), whole, config, options.repeats, options.limit_gib, load, configs)
         bench.say(f"log of {bench.events:,} events made in {seconds:.1f} s, {world.size_mb(whole):,.0f} MB")
         bench.add("generator", "", "time", "s", [seconds])
         bench.add("generator", "", "disk", "MB", [world.size_mb(whole)])
@@ -67,12 +71,13 @@ def _run(options: argparse.Namespace) -> None:
             bench.flush()
 
 
-def _parts(text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if part not in PARTS:
-            raise UsageError(f"no part {part!r}: {nearest(part, PARTS)}")
-    return parts
+def _named(text: str, known: Mapping[str, Any]) -> list[str]:
+    """The names in `text`, separated by commas; raises UsageError for one that is not in `known`."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no part or configuration {name!r}: {nearest(name, known)}")
+    return names
 
 
 def _require_peers() -> None:

@@ -64,4 +64,4 @@ def test_an_earlier_log_holds_nothing_of_the_last_day(store, shop):
 
 def test_an_unknown_part_gets_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'growth'"):
-        graph._parts("build,grwth")
+        graph._named("build,grwth", graph.PARTS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ PLAIN: dict[str, Any] = {"engagement": [], "guards": None}
 FULL: dict[str, Any] = {}
 """The stage as it comes: guards, merged engagement, co-engagement."""
 
+CONFIGS = {"plain": PLAIN, "everything": FULL}
+
 QUIET_LOAD = 0.5
 """Load average up to which the machine counts as our own."""
 
@@ -36,6 +37,7 @@ class Bench:
     repeats: int
     limit_gib: float
     load: float
+    configs: dict[str, dict[str, Any]] = field(default_factory=lambda: CONFIGS)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -47,8 +49,8 @@ class Bench:
         """One line of news."""
         print(text, file=sys.stderr, flush=True)
 
-    def add(self, what: str, peer: str, metric: str, unit: str, samples: Sequence[float], shape: str = "") -> None:
-        """A row of `samples`; `shape` is that of the log when it is not given."""
+    def add(self, what: str, peer: str, metric: str, unit: str, samples: Any, shape: str = "") -> None:
+        """A row of `samples` (floats in any sequence); `shape` is that of the log when it is not given."""
         measured = {"what": what, "peer": peer, "metric": metric, "unit": unit, **rows.spread(samples)}
         self.rows.append(measured | {"shape": shape or self.shape(self.events), "dtype": "int32 ids; int64 us"})
 

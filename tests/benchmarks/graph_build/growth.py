@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from data.parts import EVENT_PARTS
 from tests.benchmarks.graph_build import world
-from tests.benchmarks.graph_build.bench import FULL, PLAIN, Bench
+from tests.benchmarks.graph_build.bench import Bench
 
 TIMES = 10
 
 
 def measure(bench: Bench) -> None:
-    """Rows of the large build and of both ratios, for the plain and the full graph."""
+    """Rows of the large build and of both ratios, for each configuration asked for."""
     config = bench.config
     large, seconds = world.generate(bench.store, world.sized(config.events * TIMES, config.days, config.seed))
     shape = bench.shape(large.rows(EVENT_PARTS))
     bench.say(f"log of {large.rows(EVENT_PARTS):,} events made in {seconds:.1f} s, {world.size_mb(large):,.0f} MB")
     bench.add("generator", "", "time", "s", [seconds], shape)
     bench.add("generator", "", "disk", "MB", [world.size_mb(large)], shape)
-    for name, options in (("plain", PLAIN), ("everything", FULL)):
+    for name, options in bench.configs.items():
         figures = {}
         for size, log in (("small", bench.whole), ("large", large)):
             ref, done = bench.build(f"{name}-{size}", log, options)

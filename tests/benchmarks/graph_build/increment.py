@@ -11,18 +11,18 @@ from data.artifacts import ArtifactRef
 from data.errors import BadDataError
 from graph.segments import plan
 from tests.benchmarks.graph_build import world
-from tests.benchmarks.graph_build.bench import FULL, PLAIN, Bench
+from tests.benchmarks.graph_build.bench import Bench
 
 
 def measure(bench: Bench) -> None:
-    """Rows of the new day, with compaction apart, for the plain and the full graph."""
+    """Rows of the new day, with compaction apart, for each configuration asked for."""
     before = world.before_last_day(bench.store, bench.whole)
     share = 1 - before.metrics["rows"]["events"] / bench.events
     bench.add("increment", "", "share of the events", "ratio", [share])
     rewritten = _rewritten(parts.days(bench.whole))
     bench.add("increment", "", "rows compacted per new row, mean of all days", "ratio", [float(np.mean(rewritten))])
     bench.add("increment", "", "rows compacted per new row, last day", "ratio", [rewritten[-1]])
-    for name, options in (("plain", PLAIN), ("everything", FULL)):
+    for name, options in bench.configs.items():
         _measure(bench, before, name, options)
 
 

@@ -5,7 +5,6 @@ python -m tests.benchmarks.graph_build.sampling STORE REQUEST, where REQUEST is 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -17,13 +16,11 @@ from numpy.typing import NDArray
 
 from data.artifacts import Store
 from data.errors import BadDataError
-from graph.sampler import Budget, TemporalSampler, TokenSet
+from graph.sampler import TemporalSampler, TokenSet
 from graph.store import ENGAGED, GraphStore
 from tests.benchmarks.children import THREADS, measured, run
 from tests.benchmarks.graph_build.bench import FULL, Bench
-
-BUDGET = Budget(recent=12, uniform=8, two_hop=8, links=4)
-"""32 tokens over two hops."""
+from tests.benchmarks.sampler import BUDGET
 
 SEEDS = 8192
 BATCHES = 25
@@ -32,22 +29,25 @@ WARM_UP = 5
 
 
 def measure(bench: Bench) -> None:
-    """Rows for seeds of both kinds."""
+    """Rows for seeds of each kind, and for as many of both in turn: their times add up."""
     graph, _ = bench.build("sampled", bench.whole, FULL)
     request = bench.folder / "sampled.json"
     request.write_text(json.dumps({"key": graph.key}))
     done = run("tests.benchmarks.graph_build.sampling", [str(bench.store.root), str(request)])
     bench.drop(graph)
     shape = f"{bench.shape(bench.events)}; {SEEDS} seeds a call, {BUDGET.total} slots, 2 hops, {THREADS} threads"
-    for node_type, found in done.said.items():
-        seconds = found["seconds"]
-        rate = [tokens / spent for tokens, spent in zip(found["tokens"], seconds, strict=True)]
-        bench.say(f"sampler, {node_type} seeds: {np.median(rate):,.0f} tokens/s, {found['filled']:.0%} of slots filled")
-        what = f"sampler, {node_type} seeds"
-        bench.add(what, "strata", "throughput", "tokens/s", rate, shape)
-        bench.add(what, "strata", "throughput", "slots/s", [SEEDS * BUDGET.total / spent for spent in seconds], shape)
-        bench.add(what, "strata", "throughput", "seeds/s", [SEEDS / spent for spent in seconds], shape)
-        bench.add(what, "strata", "slots filled", "ratio", [found["filled"]], shape)
+    both = {name: np.sum([found[name] for found in done.said.values()], axis=0) for name in ("tokens", "seconds")}
+    for what, found, seeds in (
+        *((kind, found, SEEDS) for kind, found in done.said.items()),
+        ("mixed", both, 2 * SEEDS),
+    ):
+        tokens, seconds = np.asarray(found["tokens"]), np.asarray(found["seconds"])
+        filled = float(tokens.mean()) / (seeds * BUDGET.total)
+        bench.say(f"sampler, {what} seeds: {np.median(tokens / seconds):,.0f} tokens/s, {filled:.0%} of slots filled")
+        bench.add(f"sampler, {what} seeds", "strata", "throughput", "tokens/s", tokens / seconds, shape)
+        bench.add(f"sampler, {what} seeds", "strata", "throughput", "slots/s", seeds * BUDGET.total / seconds, shape)
+        bench.add(f"sampler, {what} seeds", "strata", "throughput", "seeds/s", seeds / seconds, shape)
+        bench.add(f"sampler, {what} seeds", "strata", "slots filled", "ratio", [filled], shape)
 
 
 def work(root: Path, request: Path) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _timed(sampler: TemporalSampler, store: GraphStore, node_type: str, rng: np.
         if number >= WARM_UP:
             tokens.append(int(found.mask.sum()))
             seconds.append(spent)
-    return {"tokens": tokens, "seconds": seconds, "filled": sum(tokens) / (BATCHES * SEEDS * BUDGET.total)}
+    return {"tokens": tokens, "seconds": seconds}
 
 
 def _seeds(store: GraphStore, node_type: str, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -90,12 +90,8 @@ def _check(
     if not bool(((found.age > 0) | (found.age == -1)).all()):
         raise BadDataError(f"{node_type} seeds: a token comes from after its seed's time")
     alone = sampler.sample(node_type, nodes[:100], times[:100], seed=0)
-    if not all(torch.equal(one, many[:100]) for one, many in zip(_arrays(alone), _arrays(found), strict=True)):
+    if not all(torch.equal(one, many[:100]) for one, many in zip(alone.arrays(), found.arrays(), strict=True)):
         raise BadDataError(f"{node_type} seeds: token sets depend on their batch")
-
-
-def _arrays(found: TokenSet) -> list[torch.Tensor]:
-    return [torch.as_tensor(getattr(found, field.name)) for field in dataclasses.fields(found)]
 
 
 if __name__ == "__main__":
