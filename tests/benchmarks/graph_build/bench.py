@@ -14,7 +14,7 @@ from data.parts import EVENT_PARTS
 from tests.benchmarks import children, rows
 from tests.benchmarks.graph_build import ours
 
-PLAIN: dict[str, Any] = {"engagement": [], "guards": None}
+PLAIN: dict[str, Any] = {"engagement": [], "guards": None, "co_engagement": None}
 """Options under which our build gives what the peers give: the relations of events, nothing cut and nothing derived."""
 
 FULL: dict[str, Any] = {}
