@@ -64,6 +64,10 @@ class Engagement:
                 counts[number] += side.visible(nodes, times)
         return counts
 
+    def onward(self, kinds: Sequence[int]) -> list[int]:
+        """Codes of the node types that a step from nodes of `kinds` can lead to."""
+        return sorted({code for kind in kinds for code in self.around(NODE_TYPES[kind]).reaches})
+
     def step(self, picks: Picks, fan: Counts, hashes: Tensor, kinds: Sequence[int]) -> Picks:
         """One uniform step from each picked node to one of its `fan` visible engagement neighbours; equal shapes.
 
@@ -73,7 +77,7 @@ class Engagement:
         moved = None
         for code in kinds:
             here = picks.mask if len(kinds) == 1 else picks.mask & (picks.node_type == code)
-            if moved is not None and not here.any():
+            if moved is not None and not _some(here):
                 continue
             found = self.around(NODE_TYPES[code]).pick(picks.node, torch.where(here, position, -1), fan)
             moved = found if moved is None else moved.replaced(found, here)
@@ -97,5 +101,10 @@ def _by_type(picks: Picks, kinds: Sequence[int]) -> Iterator[tuple[int, Tensor]]
     """(code, nodes of that type, -1 for the others) for each of `kinds` that there is."""
     for code in kinds:
         here = picks.mask if len(kinds) == 1 else picks.mask & (picks.node_type == code)
-        if len(kinds) == 1 or here.any():
+        if len(kinds) == 1 or _some(here):
             yield code, torch.where(here, picks.node, -1)
+
+
+def _some(mask: Tensor) -> bool:
+    """Whether any is True; on a GPU always, where waiting for the answer would cost more than needless work."""
+    return mask.is_cuda or bool(mask.any())

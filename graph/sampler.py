@@ -9,8 +9,6 @@ device that draws it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +26,8 @@ from graph.related import Related
 from graph.store import NODE_TYPES, GraphStore
 from graph.walks import co_engaged, visited_most
 
-CHUNK_TOKENS = (1 << 15) - 1
-"""Tokens sampled at a time on the CPU: torch shares arrays of 2^15 elements out between threads, shorter ones stay
-in one thread and in its cache."""
+CHUNK_TOKENS = 1 << 18
+"""Tokens sampled at a time on the CPU, which bounds memory to some 100 MB. Shorter chunks spend their time in calls."""
 
 _PRODUCT = [NODE_TYPES.index("product")]
 
@@ -118,17 +115,14 @@ class TemporalSampler:
         """
         nodes, times = self._tensor(nodes), self._tensor(times)
         barred = torch.full_like(nodes, -1) if exclude is None else self._tensor(exclude)
-        if node_type not in NODE_TYPES:
-            raise UsageError(f"no node type {node_type!r}: {nearest(node_type, NODE_TYPES)}")
+        kind = exclude_type or partner_type(node_type)
         if nodes.shape != times.shape or barred.shape != nodes.shape:
             raise UsageError(f"expected one time and one exclude a node, got {nodes.shape} nodes, {times.shape} times")
-        kind = exclude_type or ("product" if node_type == "user" else "user")
-        chunks = list(self._chunks(nodes, times, barred))
-        if len(chunks) == 1:
-            return self._sample(node_type, nodes, times, seed, (kind, barred))
-        # Not torch's own threads: an array of a chunk is too short to be shared out between them.
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            found = list(pool.map(lambda c: self._sample(node_type, c[0], c[1], seed, (kind, c[2])), chunks))
+        rows = max(1, CHUNK_TOKENS // max(1, self.budget.total)) if self.device.type == "cpu" else max(1, len(nodes))
+        chunks = zip(*(torch.split(array, rows) for array in (nodes, times, barred)), strict=True)
+        found = [self.draw(node_type, some, at, seed, (kind, without)) for some, at, without in chunks]
+        if len(found) == 1:
+            return found[0]
         return TokenSet(*(torch.cat(parts) for parts in zip(*(part.arrays() for part in found), strict=True)))
 
     def degree(self, node_type: str, nodes: Integers, times: Integers) -> Tensor:
@@ -138,11 +132,11 @@ class TemporalSampler:
     def _tensor(self, values: Integers) -> Tensor:
         return torch.as_tensor(values, dtype=torch.int64, device=self.device)
 
-    def _chunks(self, *arrays: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        rows = max(1, CHUNK_TOKENS // max(1, self.budget.total)) if self.device.type == "cpu" else len(arrays[0])
-        yield from zip(*(torch.split(array, max(1, rows)) for array in arrays), strict=True)
+    def draw(self, node_type: str, nodes: Tensor, times: Tensor, seed: int | Tensor, barred: Barred) -> TokenSet:
+        """`sample` in one go and without its checks, for tensors int64 (B,) on the device; `seed` may be one too, ().
 
-    def _sample(self, node_type: str, nodes: Tensor, times: Tensor, seed: int, barred: Barred) -> TokenSet:
+        On a GPU it waits for nothing, so that it can be captured: `graph.captured`.
+        """
         budget, engagement = self.budget, self.engagement
         hashes = counter_hash(seed, NODE_TYPES.index(node_type), nodes, times)
         around = engagement.around(node_type)
@@ -159,6 +153,13 @@ class TemporalSampler:
         degrees = [engagement.degrees(part, _each(times, part), k) for part, k in zip(parts, kinds, strict=True)]
         degree = torch.cat([fan.sum(dim=0)[:, : budget.recent], *degrees], dim=1)
         return _tokens(join([recent.first(budget.recent), *parts]), degree, times)
+
+
+def partner_type(node_type: str) -> str:
+    """The type of a target edge's other end unless it is named; raises UsageError for an unknown node type."""
+    if node_type not in NODE_TYPES:
+        raise UsageError(f"no node type {node_type!r}: {nearest(node_type, NODE_TYPES)}")
+    return "product" if node_type == "user" else "user"
 
 
 def _each(times: Tensor, picks: Picks) -> Tensor:

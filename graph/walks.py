@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -42,13 +43,16 @@ def co_engaged(
     column = slot % recent.mask.sum(dim=1, keepdim=True).clamp(min=1)
     start, fan = recent.columns(column), fan.gather(2, column.expand(len(fan), *column.shape))
     once = engagement.step(start, fan, counter_hash(1, hashes[:, None], slot), around.reaches).without(node_type, nodes)
-    at = times[:, None].expand(once.node.shape)
-    return _on_to_product(engagement, once, at, counter_hash(2, hashes[:, None], slot)).without(node_type, nodes)
+    at, draws = times[:, None].expand(once.node.shape), counter_hash(2, hashes[:, None], slot)
+    ends = _on_to_product(engagement, once, at, draws, engagement.onward(around.reaches))
+    return ends.without(node_type, nodes)
 
 
-def _on_to_product(engagement: Engagement, picks: Picks, times: Tensor, hashes: Tensor) -> Picks:
-    """Picks that stand on a product, and one step from the others where that leads to a product."""
-    others = [code for code in range(len(NODE_TYPES)) if code != PRODUCT]
+def _on_to_product(engagement: Engagement, picks: Picks, times: Tensor, hashes: Tensor, kinds: Sequence[int]) -> Picks:
+    """Picks, of types `kinds`, that stand on a product, and one step from the others where that leads to a product."""
+    others = [code for code in kinds if code != PRODUCT]
+    if not others:
+        return picks
     onward = picks.where(picks.node_type != PRODUCT)
     moved = engagement.step(onward, engagement.fan(onward, times, others), hashes, others)
     ends = picks.replaced(moved, picks.node_type != PRODUCT)
@@ -81,7 +85,8 @@ def visited_most(
             .without(node_type, nodes)
             .without(*barred)
         )
-        here = _on_to_product(engagement, once, at, draws[2]).without(node_type, nodes).without(*barred)
+        here = _on_to_product(engagement, once, at, draws[2], engagement.onward(kinds))
+        here = here.without(node_type, nodes).without(*barred)
         visits.append(here)
     return _most_frequent(join(visits), slots)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from data.schema import EVENT_TYPES
+from graph.captured import CapturedSampler
 from graph.sampler import Budget, TemporalSampler, TokenSet
 from graph.store import (
     CHILD_OF,
@@ -125,17 +126,15 @@ def measured(device: str, edges: int, threads: int | None = None) -> list[dict[s
         copied = copy_rate(device)
         found.append(row("device copy, read and written", "GB/s", "", "int64", [copied / 1e9]))
     for seeds in (8192,) if device == "cpu" else (4096, 32_768, 262_144):
-        shares, samples = zip(*(speed(sampler, kind, seeds) for kind in KINDS), strict=True)
-        # Half the seeds of a mixed batch are users: the two times add up.
-        mixed = [2 * seeds * BUDGET.total / sum(pair) for pair in zip(*samples, strict=True)]
-        where = (
-            f"{shape}, {2 * seeds} seeds, {torch.get_num_threads()} threads"
-            if device == "cpu"
-            else f"{shape}, {2 * seeds} seeds"
-        )
-        found.append(row("temporal sampler, token slots", "1/s", where, "int64", mixed))
-        real = [rate * sum(shares) / len(shares) for rate in mixed]
-        found.append(row("temporal sampler, real tokens", "1/s", where, "int64", real))
+        threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
+        for how in ("",) if device == "cpu" else ("launched", "captured"):
+            shares, samples = zip(*(speed(sampler, kind, seeds, how) for kind in KINDS), strict=True)
+            # Half the seeds of a mixed batch are users: the two times add up.
+            mixed = [2 * seeds * BUDGET.total / sum(pair) for pair in zip(*samples, strict=True)]
+            where = f"{shape}, {2 * seeds} seeds{threads}"
+            found.append(row("temporal sampler, token slots", "1/s", where, "int64", mixed, how))
+            real = [rate * sum(shares) / len(shares) for rate in mixed]
+            found.append(row("temporal sampler, real tokens", "1/s", where, "int64", real, how))
     if device != "cpu":
         found += floors(sampler, copied, shape)
         found += searches(graph, device)
@@ -150,21 +149,33 @@ def check_equal(graph: MadeGraph, device: str) -> None:
         nodes, times = rng.integers(0, graph.num_nodes[kind], 5000), rng.integers(-1, SPAN, 5000)
         exclude = rng.integers(-1, 50, 5000)
         one, other = (sampler.sample(kind, nodes, times, 3, exclude) for sampler in samplers)
-        for name, left, right in zip(TokenSet.__dataclass_fields__, one.arrays(), other.arrays(), strict=True):
-            assert torch.equal(left, right.cpu()), f"{kind}: {name} differs on {device}"
+        captured = CapturedSampler(samplers[1], kind, len(nodes)) if samplers[1].device.type == "cuda" else None
+        given = (torch.from_numpy(array).to(device) for array in (nodes, times))
+        third = captured.sample(*given, 3, torch.from_numpy(exclude).to(device)) if captured else other
+        for found in (other, third):
+            for name, left, right in zip(TokenSet.__dataclass_fields__, one.arrays(), found.arrays(), strict=True):
+                assert torch.equal(left, right.cpu()), f"{kind}: {name} differs on {device}"
         assert one.mask.any()
     degree = torch.arange(1 << 24).to(torch.float64)
     assert torch.equal(torch.log1p(degree).float(), torch.log1p(degree.to(device)).float().cpu()), "log1p differs"
 
 
-def speed(sampler: TemporalSampler, kind: str, seeds: int, repeats: int = 20) -> tuple[float, list[float]]:
+def speed(sampler: TemporalSampler, kind: str, seeds: int, how: str, repeats: int = 20) -> tuple[float, list[float]]:
     """(share of real tokens, seconds a batch) over batches of fresh seeds at random times."""
     share, seconds = 0.0, []
+    captured = CapturedSampler(sampler, kind, seeds) if how == "captured" else None
     for nodes, times in batches(sampler, kind, seeds, repeats + 3):
-        took, tokens = timed(lambda n=nodes, t=times: sampler.sample(kind, n, t, 0), sampler.device)
+        took, tokens = timed(lambda n=nodes, t=times: draw(captured, sampler, kind, n, t), sampler.device)
         share += float(tokens.mask.float().mean()) / (repeats + 3)
         seconds.append(took)
     return share, seconds[3:]
+
+
+def draw(
+    captured: CapturedSampler | None, sampler: TemporalSampler, kind: str, nodes: Tensor, times: Tensor
+) -> TokenSet:
+    """A batch by the captured sampler where there is one."""
+    return captured.sample(nodes, times, 0) if captured else sampler.sample(kind, nodes, times, 0)
 
 
 def batches(sampler: TemporalSampler, kind: str, seeds: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -195,7 +195,7 @@ def test_every_policy_is_deterministic_and_does_not_depend_on_the_batch():
         assert not torch.equal(other.node[:, -4:], together.node[:, -4:])
 
 
-def test_chunks_and_threads_leave_no_trace(monkeypatch):
+def test_chunks_leave_no_trace(monkeypatch):
     graph = made_graph(300, 40, 4000)
     rng = np.random.default_rng(3)
     nodes, times = rng.integers(0, 300, 100), rng.integers(0, 3 * 10**13, 100)
