@@ -62,11 +62,11 @@ def report(found: Measured, behaviours: list[str]) -> Iterator[dict[str, Any]]:
     clean = found[None, "unguarded"]
     for (behaviour, arm), figures in found.items():
         what = {"what": f"bots, {behaviour}" if behaviour else "no bots", "peer": arm}
-        yield {**what, "metric": f"targets in top {TOP}", "unit": "share", **_spread([f.exposure for f in figures])}
-        yield {**what, "metric": f"recall@{TOP}", "unit": "share", **_spread([f.recall for f in figures])}
+        yield {**what, "metric": f"targets in top {TOP}", "unit": "share", **rows.spread([f.exposure for f in figures])}
+        yield {**what, "metric": f"recall@{TOP}", "unit": "share", **rows.spread([f.recall for f in figures])}
     for behaviour in behaviours:
         before, after = (_mean(found[behaviour, arm], "exposure") - _mean(clean, "exposure") for arm in _ARMS)
-        cut = {"metric": "lift cut by the guards", "unit": "share", **_spread([1 - after / before])}
+        cut = {"metric": "lift cut by the guards", "unit": "share", **rows.spread([1 - after / before])}
         yield {"what": f"bots, {behaviour}", "peer": "guarded", **cut}
         yield _loss(f"bots, {behaviour}", found[behaviour, "guarded"], clean)
     yield _loss("no bots", found[None, "guarded"], clean)
@@ -77,17 +77,13 @@ def _loss(what: str, guarded: list[Figures], clean: list[Figures]) -> dict[str, 
     each = np.array([1 - a.recall / b.recall for a, b in zip(guarded, clean, strict=True)])
     loss = 1 - _mean(guarded, "recall") / _mean(clean, "recall")
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
-    marks = {"p20": round(loss - error, 5), "p50": round(loss, 5), "p80": round(loss + error, 5)}
+    marks = {name: float(f"{loss + by * error:.4g}") for name, by in (("p20", -1), ("p50", 0), ("p80", 1))}
     metric = f"recall@{TOP} lost against no bots, unguarded (mean, one standard error)"
     return {"what": what, "peer": "guarded", "metric": metric, "unit": "share", **marks}
 
 
 def _mean(figures: list[Figures], name: str) -> float:
     return float(np.mean([getattr(found, name) for found in figures]))
-
-
-def _spread(values: list[float]) -> dict[str, Any]:
-    return rows.spread(values, digits=5)
 
 
 if __name__ == "__main__":
