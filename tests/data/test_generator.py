@@ -100,6 +100,20 @@ def test_a_day_in_slices_is_as_sorted_and_bounded(monkeypatch):
     assert pc.sum(pc.match_substring(pc.fill_null(together["product_id"], ""), "canary")).as_py() == 20
 
 
+@pytest.mark.parametrize("behaviour", ["burst", "focused"])
+def test_slices_share_out_what_a_bot_does_in_a_day(monkeypatch, behaviour):
+    config = Config(users=2000, events=40_000, days=2, bots=0.1, bot_days=1.0, bot_behaviours=(behaviour,))
+    whole = pa.concat_tables(log.day(make_plan(config), 0))
+    monkeypatch.setattr("data.generator.config.SLICE_ROWS", 4_000)
+    assert config.slices > 5
+    sliced = pa.concat_tables(log.day(make_plan(config), 0))
+    assert parts.in_order(sliced).equals(sliced)
+    bots = tables.bots(make_plan(config))["user_id"].combine_chunks()
+    counts = [pc.sum(pc.is_in(table["user_id"], bots)).as_py() for table in (whole, sliced)]
+    assert counts[0] == 200 * config.bot_events
+    assert counts[1] == pytest.approx(counts[0], rel=0.01)
+
+
 def test_memory_does_not_grow_with_the_events(monkeypatch, tmp_path):
     monkeypatch.setattr("data.generator.config.SLICE_ROWS", 10_000)
 
