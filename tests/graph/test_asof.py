@@ -9,6 +9,7 @@ from graph.asof import NodeStatistics
 from graph.csr import EdgeList, to_csr
 from graph.store import DEFAULT_ENGAGEMENT, ENGAGED, ENGAGED_THROUGH, Csr
 
+OWNERS = {"apple": "farm", "pear": "farm", "bread": "mill", "soap": "mill"}
 TARGETS = ("apple", "pear", "bread", "soap", "novel", "@mill", "@bank")
 
 
@@ -29,7 +30,7 @@ def brute_force(rows: list[tuple], kind: str, node: str, at: int) -> dict[str, f
     day, own, everyone = MICROS_PER_DAY, [], []
     for user, target, event, ts, known_at in rows:
         named = {"user": user, "product": None if target.startswith("@") else target}
-        named["advertiser"] = target[1:] if target.startswith("@") else None
+        named["advertiser"] = target[1:] if target.startswith("@") else OWNERS.get(target)
         named["campaign"] = "spring" if target.startswith("@") else None
         seen = int(visible_from(np.array([ts]), np.array([known_at]))[0])
         if event in DEFAULT_ENGAGEMENT and named[kind] is not None:
