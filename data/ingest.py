@@ -194,7 +194,8 @@ def _summary(engine: Engine, config: Config, window: Window) -> dict[str, Any]:
     if window.previous is not None:
         figures = windows.merged_summary(window.previous.json("summary.json"), figures)
     if not figures["counts"]:
-        raise BadDataError(f"expected events readable at {config.as_of}, found none: choose a later as_of")
+        found = "none" if config.as_of is None else f"none that was readable at {config.as_of}: choose a later as_of"
+        raise BadDataError(f"expected events, found {found}")
     return {"name": config.chosen.name, "time_kind": config.chosen.time_kind, "as_of": window.until, **figures}
 
 

@@ -161,7 +161,9 @@ def explain(error: ValidationError, where: str) -> str:
         elif problem["type"] == "missing":
             lines.append(f"  {'.'.join(place)}: expected a value, got none")
         else:
-            lines.append(f"  {'.'.join(place) or 'config'}: {problem['msg']} (got {problem['input']!r})"[:300])
+            said = problem["msg"].removeprefix("Value error, ")
+            came = "" if isinstance(problem["input"], Mapping) else f" (got {problem['input']!r})"
+            lines.append(f"  {'.'.join(place) or 'config'}: {said}{came}"[:300])
     return "\n".join(lines)
 
 

@@ -204,6 +204,8 @@ def _load_table(
         "max_lateness": policy.max_lateness,
         **window.bounds,
     }
+    if table.time_unit == "order":
+        params["latest"] = None  # numbers are no clock
     engine.run(f"typed_{name}", **params)
     engine.run("distinct", **params)
     figures = _finish_events(engine, params, window) if name == "events" else {}
