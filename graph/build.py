@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data.artifacts import ArtifactRef, OutputDir
+from data.artifacts import ArtifactRef, OutputDir, read_parquet
 from data.context import Metrics, RunContext
 from data.engine import session
 from data.parts import days
@@ -97,7 +96,7 @@ def _write_links(out: OutputDir, events: ArtifactRef, nodes: Nodes) -> dict[str,
         out.take(file, f"nodes/{kind}.parquet", nodes.totals[kind])
         out.take(file.with_suffix(".event_at.npy"), f"nodes/{kind}.event_at.npy", nodes.totals[kind])
         if kind != "user":
-            ids[kind] = pq.read_table(file, columns=["entity_id"])["entity_id"].combine_chunks()
+            ids[kind] = read_parquet(file, ["entity_id"])["entity_id"].combine_chunks()
     counts = {}
     for forward, edges in catalogue_edges(events, ids).items():
         for relation, found in ((forward, edges), (forward.reverse, edges.reverse)):

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from data.artifacts import ArtifactRef
+from data.artifacts import ArtifactRef, read_parquet
 from data.context import StageConfig
 from data.parts import days, part_name
 from data.schema import MICROS_PER_DAY
@@ -76,7 +75,7 @@ class History:
             return History()
         for kind, count in self.records[max(self.records)]["nodes"].items():
             then = self.previous.table(f"nodes/{kind}.parquet", ["entity_id"]).slice(0, count)
-            now = pq.read_table(nodes.files[kind], columns=["entity_id"]).slice(0, count)
+            now = read_parquet(nodes.files[kind], ["entity_id"]).slice(0, count)
             if not then.combine_chunks().equals(now.combine_chunks()):
                 return History()
         return self
@@ -88,7 +87,7 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.files = {kind: folder / f"{kind}.parquet" for kind in NODE_TYPES}
         self._known = {
-            kind: pq.read_table(file, columns=["known_at"])["known_at"].to_numpy() for kind, file in self.files.items()
+            kind: read_parquet(file, ["known_at"])["known_at"].to_numpy() for kind, file in self.files.items()
         }
 
     @property
