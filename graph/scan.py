@@ -60,7 +60,7 @@ def scan(sources: Sequence[Source], event_types: Sequence[str], threads: int, fo
     """
     with ThreadPoolExecutor(threads) as pool:
         table = pa.concat_tables(pool.map(_read, sources))
-    columns = {name: table[name].unify_dictionaries() for name in _TEXT}
+        columns = dict(zip(_TEXT, pool.map(lambda name: table[name].unify_dictionaries(), _TEXT), strict=True))
     kind = _kinds(columns["event_type"])
     time, weight = table["ts"].to_numpy(), (1 / table["sample_prob"].to_numpy()).astype(np.float32)
     seen = visible_from(time, table["known_at"].to_numpy())
@@ -72,9 +72,12 @@ def scan(sources: Sequence[Source], event_types: Sequence[str], threads: int, fo
     seen = seen[rows]
     for name, array in (("visible_from", seen), ("time", time[rows]), ("weight", weight[rows]), ("kind", kind[rows])):
         save(folder / f"{name}.npy", array)
-    for end in ENDS:
-        codes = _codes(columns.pop(f"{end}_id"), folder / f"{end}.parquet", rows, seen)
-        save(folder / f"{end}.npy", codes)
+
+    def number(end: str) -> None:
+        save(folder / f"{end}.npy", _codes(columns.pop(f"{end}_id"), folder / f"{end}.parquet", rows, seen))
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(number, ENDS))
     return {"rows": len(seen)}
 
 
