@@ -40,11 +40,9 @@ class Block:
         arrays = (getattr(csr, name) for name in names)
         return cls(*(None if array is None else _tensor(array).to(device) for array in arrays))  # type: ignore[arg-type]
 
-    def span(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """First edge and number of edges of each row; nodes that came after this block have none."""
-        last = len(self.rowptr) - 1
-        start = _at(self.rowptr, nodes.clamp(0, last))
-        return start, _at(self.rowptr, (nodes + 1).clamp_(0, last)).sub_(start)
+    def start(self, nodes: Tensor) -> Tensor:
+        """First edge of each row; nodes that came after this block have an empty row at its end."""
+        return _at(self.rowptr, nodes.clamp(0, len(self.rowptr) - 1))
 
 
 class Rows:
@@ -78,41 +76,42 @@ class Rows:
         return functools.reduce(torch.add, found)
 
     def look(self, nodes: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """(node reached, visible_from) of the edges at `position` of the rows; both 0 where there is none.
+        """(node reached, visible_from) of the edges at `position` of the rows; anything where it is negative.
 
-        Here and below `nodes` broadcast to the shape of `position`.
+        Here and below `nodes` broadcast to the shape of `position`, and no position is beyond its row.
         """
-        return self._read(nodes, position, ("col", "visible_from"))  # type: ignore[return-value]
+        return self._read(nodes, position, position >= 0, ("col", "visible_from"))  # type: ignore[return-value]
 
     def weights(self, nodes: Tensor, position: Tensor) -> Tensor:
-        """Weight of the edges at `position`, float32; 0 where there is none."""
-        return self._read(nodes, position, ("weight",))[0]
+        """Weight of the edges at `position`, float32; anything where it is negative."""
+        return self._read(nodes, position, position >= 0, ("weight",))[0]
 
     def take(self, nodes: Tensor, position: Tensor, mask: Tensor) -> Picks:
-        """The edges at `position` of the rows `nodes`; anything where `mask` is False."""
-        position = torch.where(mask, position, 0)
-        node, time, relation = self._read(nodes, position, ("col", "time", "relation"))
-        return Picks(
-            node_type=torch.full(node.shape, self.dst, dtype=torch.int8, device=self.device),
-            node=node,
-            relation=relation,
-            hop=torch.ones(node.shape, dtype=torch.int8, device=self.device),
-            time=time,
-            weight=torch.ones(node.shape, dtype=torch.float64, device=self.device),
-            mask=mask,
-        )
+        """The edges at `position` of the rows `nodes`, each with weight 1; anything where `mask` is False."""
+        node, time, relation = self._read(nodes, position, mask, ("col", "time", "relation"))
 
-    def _read(self, nodes: Tensor, position: Tensor, names: Sequence[str]) -> list[Tensor]:
-        """Columns at `position` of rows that run through the blocks one after the other."""
+        def same(value: int, dtype: torch.dtype) -> Tensor:
+            return torch.full((), value, dtype=dtype, device=self.device).expand(node.shape)
+
+        kind, hop, weight = same(self.dst, torch.int8), same(1, torch.int8), same(1, torch.float64)
+        return Picks(kind, node, relation, hop, time, weight, mask)
+
+    def _read(self, nodes: Tensor, position: Tensor, mask: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Columns of the edges at `position` where `mask`, in rows that run through the blocks one after the other."""
         found: list[Tensor] | None = None
         for block in self.blocks:
-            start, length = block.span(nodes)
-            inside = (position >= 0) & (position < length)
+            start, inside = block.start(nodes), mask
+            if len(self.blocks) > 1:
+                length = block.start(nodes + 1) - start
+                inside = mask & (position >= 0) & (position < length)
             edge = torch.where(inside, start + position, 0)
             part = [self._column(block, name, edge) for name in names]
-            position = position - length
-            older = found or [torch.zeros((), dtype=new.dtype, device=self.device) for new in part]
-            found = [torch.where(inside, new, old) for new, old in zip(part, older, strict=True)]
+            if found is None:
+                found = part
+            else:
+                found = [torch.where(inside, new, old) for new, old in zip(part, found, strict=True)]
+            if len(self.blocks) > 1:
+                position = position - length
         assert found is not None, "rows without edges are not read"
         return found
 

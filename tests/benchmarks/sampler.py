@@ -4,12 +4,13 @@ The graph is drawn from a seed where it is measured, so nothing is carried: user
 Zipf's law, events in order of time, advertisers and categories by product number. A speed is given only after the
 samples of both devices were found equal to the last bit.
 
-`python -m tests.benchmarks.sampler [cpu|cuda] [edges] [file]` prints the rows, and writes them to a file as JSON lines.
+`python -m tests.benchmarks.sampler [cpu|cuda] [edges] [file]`: see `main`.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -138,7 +139,13 @@ def measured(device: str, edges: int, threads: int | None = None) -> list[dict[s
     if device != "cpu":
         found += floors(sampler, copied, shape)
         found += searches(graph, device)
-    return found
+    where = {"machine": machine(device), "versions": f"torch={torch.__version__};numpy={np.__version__}"}
+    return [line | where for line in found]
+
+
+def machine(device: str) -> str:
+    """The device in words."""
+    return f"{platform.machine()} CPU" if device == "cpu" else torch.cuda.get_device_name(device)
 
 
 def check_equal(graph: MadeGraph, device: str) -> None:
@@ -256,12 +263,28 @@ def row(what: str, unit: str, shape: str, dtype: str, samples: list[float], peer
 
 
 def main(device: str = "cpu", edges: str = "10000000", file: str = "") -> None:
-    """Print the rows; write them to `file` as JSON lines when one is named."""
+    """Print the rows and append them to results/sampler.csv, or write them to `file` as JSON lines.
+
+    A machine that has torch but not all of the project's dependencies can only do the latter; `add FILE COMMIT` then
+    appends what it wrote.
+    """
+    if device == "add":
+        written = [json.loads(line) for line in Path(edges).read_text(encoding="utf-8").splitlines()]
+        return append(written, file)
     found = measured(device, int(edges))
     for line in found:
         print(f"{line['p50']:>12.4g} {line['unit']:5} {line['what']} {line['peer']} | {line['shape']}")
     if file:
         Path(file).write_text("".join(json.dumps(line) + "\n" for line in found), encoding="utf-8")
+    else:
+        append(found)
+
+
+def append(found: list[dict[str, Any]], commit: str = "") -> None:
+    """Append rows to results/sampler.csv."""
+    from tests.benchmarks import rows as results
+
+    results.append("sampler", found, git_sha=commit or results.commit())
 
 
 if __name__ == "__main__":
