@@ -184,14 +184,36 @@ def _load_table(
     record: Consumed,
 ) -> dict[str, int]:
     """Check and type the rows of one table, and append the sound and distinct ones to the contract table `name`."""
-    table = settings.tables()[name]
     if name == "events":
         _open_catalogue(engine, window)
     if not sources:
         return {"read": 0, "equal_duplicates": 0}
     _load_raw(engine, name, settings, sources)
-    quality.check_cells(engine, name, table.time_unit)
-    params = {
+    quality.check_cells(engine, name, settings.tables()[name].time_unit)
+    params = _params(name, settings, window, policy)
+    engine.run(f"typed_{name}", **params)
+    engine.run("distinct", **params)
+    figures = _meet_earlier(engine, params, window) if name == "events" else {}
+    rows, repeated = quality.judge(engine, name, policy.max_bad, window.since is not None)
+    latest = _latest(engine, params) if name == "events" and window.until is not None else []
+    record.note(name, sources, {row["file"]: row["latest"] for row in latest})
+    if name == "events":
+        engine.run("kept_events", **params)
+        figures["not_yet_known"] = sum(row["ahead"] for row in latest)
+    else:
+        engine.insert("kept", name)
+    if name == "products":
+        figures["repeated_levels"] = engine.record("repeated_levels", separator=params["separator"])["rows"]
+    return {"read": rows, "equal_duplicates": repeated, **figures}
+
+
+def _params(name: str, settings: Settings, window: Window, policy: Policy) -> dict[str, Any]:
+    """What the queries of a table may ask for by name."""
+    table = settings.tables()[name]
+    bounds = window.bounds
+    if table.time_unit == "order":
+        bounds["latest"] = None  # numbers are no clock
+    return {
         "table": name,
         "identity": _SCHEMAS[name].names[0],
         "unit": table.time_unit,
@@ -202,26 +224,13 @@ def _load_table(
         "name": settings.name,
         "drop_late": policy.late == "drop",
         "max_lateness": policy.max_lateness,
-        **window.bounds,
+        **bounds,
     }
-    if table.time_unit == "order":
-        params["latest"] = None  # numbers are no clock
-    engine.run(f"typed_{name}", **params)
-    engine.run("distinct", **params)
-    figures = _finish_events(engine, params, window) if name == "events" else {}
-    rows, repeated = quality.judge(engine, name, policy.max_bad, window.since is not None)
-    if name == "events":
-        engine.run("kept_events", **params)
-        # Only a log with an instant is built on later; what it did not take yet is of no interest without one.
-        found = engine.records("latest", unit=table.time_unit, until=window.until) if window.until is not None else []
-        record.note(name, sources, {row["file"]: row["latest"] for row in found})
-        figures["not_yet_known"] = sum(row["ahead"] for row in found)
-    else:
-        engine.insert("kept", name)
-        record.note(name, sources, {})
-    if name == "products":
-        figures["repeated_levels"] = engine.record("repeated_levels", separator=table.category_separator)["rows"]
-    return {"read": rows, "equal_duplicates": repeated, **figures}
+
+
+def _latest(engine: Engine, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """By file, when its last row becomes readable. Only a log with an instant is built on later, so needs to know."""
+    return engine.records("latest", unit=params["unit"], until=params["until"])
 
 
 def _open_catalogue(engine: Engine, window: Window) -> None:
@@ -230,8 +239,8 @@ def _open_catalogue(engine: Engine, window: Window) -> None:
         engine.run("catalogue_more", products=str(window.previous.file("products.parquet")))
 
 
-def _finish_events(engine: Engine, params: dict[str, Any], window: Window) -> dict[str, int]:
-    """Tell new rows from those ingested before, and count what is late or not yet readable."""
+def _meet_earlier(engine: Engine, params: dict[str, Any], window: Window) -> dict[str, int]:
+    """Tell new rows from those ingested before, set aside what is too late, and count what is late."""
     if window.parts():
         engine.run("ingested", parts=window.old_files(window.parts()))
     engine.run("lateness", **params)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
 import pytest
 
 from data import parts
@@ -40,3 +42,17 @@ def test_a_part_is_readable_in_full_at_the_midnight_that_ends_it():
 def test_part_names_and_days_are_each_others_inverse():
     for day in (0, 1, 17_167, 20_000):
         assert parts.part_day(parts.part_name(day)) == day
+
+
+def test_a_parts_bytes_do_not_depend_on_what_lies_before_it_in_the_stream(store, make_ref, monkeypatch):
+    monkeypatch.setattr(parts, "GROUP_ROWS", 4)
+    log = parts.in_order(_log([(second, second) for second in range(7)] + [(DAY + s, DAY + s) for s in range(10)]))
+    alone = log.filter(pa.compute.greater_equal(log["ts"], DAY))
+    refs = []
+    for name, table, piece in (("whole", log, 5), ("alone", alone, 3)):
+        pieces = [table.slice(start, piece) for start in range(0, len(table), piece)]
+        refs.append(make_ref(store, "events", lambda out, p=pieces: {"rows": parts.write_events(out, p)}, name))
+    name = parts.part_name(1)
+    assert refs[0].manifest["files"][name] == refs[1].manifest["files"][name]
+    with pq.ParquetFile(refs[0].file(name)) as file:
+        assert [file.metadata.row_group(group).num_rows for group in range(3)] == [4, 4, 2]
