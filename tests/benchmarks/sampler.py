@@ -125,7 +125,7 @@ def measured(device: str, edges: int, threads: int | None = None) -> list[dict[s
     if device != "cpu":
         check_equal(graph, device)
         copied = copy_rate(device)
-        found.append(row("device copy, read and written", "GB/s", "", "int64", [copied / 1e9]))
+        found.append(row("device copy, read and written", "GB/s", "4 GiB", "int64", [copied / 1e9]))
     for seeds in (8192,) if device == "cpu" else (4096, 32_768, 262_144):
         threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
         for how in ("",) if device == "cpu" else ("launched", "captured"):

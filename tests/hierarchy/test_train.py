@@ -65,6 +65,14 @@ def test_equal_seeds_give_equal_files(root, inputs, learner):
         assert sha256_file(again.file(name)) == sha256_file(learner.file(name))
 
 
+def test_batches_drawn_ahead_change_no_bit(root, inputs, learner):
+    alone = small.trained(root, inputs, "alone", prefetch=0)
+    for name in ("model.safetensors", "training.jsonl"):
+        assert sha256_file(alone.file(name)) == sha256_file(learner.file(name))
+    assert 0 < alone.metrics["wait_share"] < 1
+    assert 0 < learner.metrics["wait_share"] < 1
+
+
 @pytest.mark.parametrize("killed_at", [3, 8])
 def test_a_killed_run_resumes_to_identical_files(root, inputs, learner, monkeypatch, killed_at):
     """Killed before the primitives exist and after; the last checkpoint before step 3 is none at all."""
