@@ -35,12 +35,16 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="append nothing")
     options = parser.parse_args()
     found: Measured = {}
+    cut: list[float] = []
     for seed in options.seeds:
         with tempfile.TemporaryDirectory() as scratch:
-            measure(World(log_config(seed), Path(scratch)), options.behaviours, options.learners, found)
+            world = World(log_config(seed), Path(scratch))
+            cut.append(world.cut(None, guards.Config()))
+            measure(world, options.behaviours, options.learners, found)
     size = log_config(0)
     shape = f"{size.users} users, {size.products} products, {size.events} events, {len(options.seeds)} logs"
-    made = list(report(found, options.behaviours))
+    people = {"metric": "engaged events cut", "unit": "share", **rows.spread(cut)}
+    made = [{"what": "no bots", "peer": "guarded", **people}, *report(found, options.behaviours)]
     for row in made:
         print(*(row[name] for name in ("what", "peer", "metric", "p20", "p50", "p80")), sep="  ")
     if not options.dry:

@@ -21,7 +21,7 @@ from data.generator.config import Config
 from data.parts import EVENT_PARTS
 from data.schema import to_micros
 from graph import build, guards
-from graph.store import index_in
+from graph.store import DEFAULT_ENGAGEMENT, index_in
 from hierarchy import embed, train
 from hierarchy.asof import read_as_of
 from tests.fixtures.artifacts import make_ref
@@ -78,15 +78,24 @@ class World:
 
     def figures(self, behaviour: str | None, limits: guards.Config | None, seed: int = 0) -> Figures:
         """Build, train with `seed` and embed, with bots of one of BEHAVIOURS or without any."""
-        events = self._events(behaviour)
-        key = f"{events.key}-{'unguarded' if limits is None else 'guarded'}"
-        graph = self._stage("graph", key, build, build.Config(guards=limits), {"events": events})
+        events, graph = self._events(behaviour), self._graph(behaviour, limits)
         inputs = {"graph": graph, "features": self._features(events)}
         key = f"{_content(graph)}-{seed}"  # equal graphs are learned from once
         learner = train.Config(t0=self.t0, steps=self.steps, **_LEARNER)
         inputs["learner"] = self._stage("learner", key, train, learner, inputs, seed)
         embeddings = self._stage("embeddings", key, embed, embed.Config(t0=self.t0, every_days=365), inputs, seed)
         return _figures(self._events(None), embeddings, to_micros(self.t0))
+
+    def cut(self, behaviour: str | None, limits: guards.Config) -> float:
+        """Share of all engaged events of the log that the guards cut."""
+        counts = self._graph(behaviour, limits).metrics["guards"]
+        cut = sum(rule.get(name, 0) for rule in counts["cut"].values() for name in DEFAULT_ENGAGEMENT)
+        return float(cut / sum(counts["seen"].get(name, 0) for name in DEFAULT_ENGAGEMENT))
+
+    def _graph(self, behaviour: str | None, limits: guards.Config | None) -> ArtifactRef:
+        events = self._events(behaviour)
+        key = f"{events.key}-{'unguarded' if limits is None else 'guarded'}"
+        return self._stage("graph", key, build, build.Config(guards=limits), {"events": events})
 
     def _events(self, behaviour: str | None) -> ArtifactRef:
         config = Config(**{**self.config.model_dump(), **(BEHAVIOURS[behaviour] if behaviour else {})})
