@@ -33,7 +33,7 @@ def stores(tmp_path_factory):
 @pytest.mark.parametrize("event_type", ["view", "click", "purchase"])
 def test_popularity_and_recency_are_those_of_the_log_without_canaries(stores, event_type):
     planted, clean = (history_at(store, event_type, LIMIT - 1) for store in stores)
-    assert len(planted.age) == len(clean.age) > 200
+    assert len(planted.age) == len(clean.age) > 150
     np.testing.assert_array_equal(np.sort(planted.age), np.sort(clean.age))
     for window in (None, 7.0):
         one, other = planted.popularity(window), clean.popularity(window)
