@@ -26,5 +26,5 @@ class Config(StageConfig):
     )
     memory_limit: str = execution("1GB", "What DuckDB may use before it spills to disk, such as '2GB'.")
     chunk_rows: int = execution(
-        8_000_000, "Events held at a time [rows]: about 160 bytes each and thread. A longer day is dealt out.", gt=0
+        2_000_000, "Events held at a time [rows]: about 160 bytes each and thread. A longer day is dealt out.", gt=0
     )
