@@ -60,8 +60,9 @@ class Engine:
         self.connection.sql(self.sql(name)).insert_into(table)
 
     def arrow(self, name: str, /, **params: Any) -> pa.Table:
-        """The whole of an answer whose size is known to be bounded."""
-        return self.connection.sql(self.sql(name), params=params).to_arrow_table()
+        """The whole of an answer whose size is known to be bounded; threads may ask at the same time."""
+        with self.connection.cursor() as own:
+            return own.sql(self.sql(name), params=params).to_arrow_table()
 
     def tables(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.Table]:
         """The answer in pieces of exactly `PIECE_ROWS` rows (the last is smaller), cast to `schema`.

@@ -14,10 +14,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,8 @@ class Made:
 
 @dataclass
 class Assembly:
-    """One build: `events` to segments in folder `work`, with what `history` can lend. `seconds` fills by step."""
+    """One build: `events` to segments in folder `work`, with what `history` can lend. `seconds` fills by step, added
+    up over threads: chunks are worked on side by side."""
 
     config: Config
     events: ArtifactRef
@@ -67,6 +70,7 @@ class Assembly:
     catalogue: Mapping[str, pa.Table]
     seconds: dict[str, float] = field(default_factory=dict)
     together: Together | None = None
+    _clock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         self.rows = days(self.events)
@@ -100,7 +104,8 @@ class Assembly:
 
         def make(draft: Path) -> dict[str, Any]:
             nonlocal taken_in
-            counts = [self._run(batch, nodes) for batch in self.todo(segment)]
+            with ThreadPoolExecutor(self.threads) as pool:
+                counts = list(pool.map(lambda batch: self._run(batch, nodes), self.todo(segment)))
             related, taken_in = self._related(segment, nodes), True
             return self._segment(segment, nodes, counts, related, draft)
 
@@ -120,7 +125,9 @@ class Assembly:
         return Together(self.config.co_engagement, self.work, self.history.previous, before)
 
     def _number(self, segments: Sequence[Segment], draft: Path) -> None:
-        scans = [folder for segment in segments for batch in self.todo(segment) for folder in self._scans(batch)]
+        jobs = [job for segment in segments for batch in self.todo(segment) for job in self._parts_of(batch)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            scans = list(pool.map(self._scan, *zip(*jobs, strict=True))) if jobs else []
         with self._timed("number"):
             for kind in NODE_TYPES:
                 named = [folder / f"{kind}.parquet" for folder in scans if kind != "category"]
@@ -207,13 +214,15 @@ class Assembly:
             with self._timed("co-engagement"):
                 self.together.count(name, whole, chunk, engaged)
         with self._timed("sort"):
-            write_run(chunk, engaged, nodes.sizes(chunk.last_day), self.threads, draft)
+            write_run(chunk, engaged, nodes.sizes(chunk.last_day), draft)
         return {"guards": counts}
 
     def _scans(self, batch: tuple[int, ...]) -> list[Path]:
         """Folders with the scanned events of a chunk: one, or several for a day too large for one."""
-        parts = self._sources(batch)
-        return [self._scan(name, sources) for name, sources in zip(self._names(batch), parts, strict=True)]
+        return [self._scan(name, sources) for name, sources in self._parts_of(batch)]
+
+    def _parts_of(self, batch: tuple[int, ...]) -> list[tuple[str, list[Source]]]:
+        return list(zip(self._names(batch), self._sources(batch), strict=True))
 
     def _sources(self, batch: tuple[int, ...]) -> list[list[Source]]:
         files = [self.events.file(part_name(day)) for day in batch]
@@ -229,14 +238,15 @@ class Assembly:
     def _scan(self, name: str, sources: Sequence[Source]) -> Path:
         folder = self.work / "scan" / name
         with self._timed("scan"):
-            unit(folder, lambda draft: scan(sources, self.config.event_types, self.threads, draft))
+            unit(folder, lambda draft: scan(sources, self.config.event_types, draft))
         return folder
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - start
+        with self._clock:
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - start
 
 
 def _write_nodes(folder: Path, kind: str, tables: Iterator[pa.Table]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,16 @@ class Chunk:
     def day(self) -> NDArray[np.int64]:
         """Day number of each event, int64 (n,)."""
         return day_of(self.visible_from)
+
+    @cached_property
+    def prompt(self) -> bool:
+        """Whether every event was visible as soon as it had happened: then `time` is visible_from - 1."""
+        return bool((self.time == self.visible_from - 1).all())
+
+    @cached_property
+    def unweighted(self) -> bool:
+        """Whether every weight is 1."""
+        return bool((self.weight == 1).all())
 
     def take(self, rows: Any) -> Chunk:
         """The events at `rows` (a slice, positions or a mask, any that keep the order), of the same days."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MAX_BITS = 24
@@ -58,3 +59,15 @@ def mix(*columns: NDArray[Any]) -> NDArray[np.uint64]:
 
 def _place(keys: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
     return ((keys.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def counting_order(keys: NDArray[Any], bound: int) -> NDArray[np.intp]:
+    """Positions that sort `keys` (n,) in [0, bound), equal ones in their order.
+
+    A counting sort, O(n + bound): SciPy's conversion of coordinates to CSR, with each position as a column of its own.
+    """
+    index = np.int32 if max(len(keys), bound) <= np.iinfo(np.int32).max else np.int64
+    places = (keys.astype(index, copy=False), np.arange(len(keys), dtype=index))
+    counted = coo_array((np.empty(len(keys), np.int8), places), shape=(max(bound, 1), max(len(keys), 1))).tocsr()
+    order: NDArray[np.intp] = counted.indices.astype(np.intp)
+    return order

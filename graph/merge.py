@@ -27,6 +27,9 @@ BUCKET = 1 << 21
 EVENT_RELATIONS = tuple(relation for relation in (*RELATIONS, *DERIVED) if relation not in LINKS)
 """What a segment can hold."""
 
+_ROWS = ("rowptr", "row", "start")
+"""Files that say which edges belong to which row."""
+
 _TYPES: dict[str, Any] = {"visible_from": np.int64, "time": np.int64, "weight": np.float32, "kind": np.int8}
 
 
@@ -49,7 +52,7 @@ def _merge(sources: Sequence[Path], relation: Relation, sizes: Mapping[str, int]
     if len(parts) == 1 and parts[0].files["col"].dtype == dtype:
         _link(parts[0], target, rows)
         return 0
-    rowptr = np.sum([part.rowptr(rows) for part in parts], axis=0)
+    rowptr = _rowptr(parts, rows)
     save(target / "rowptr.npy", rowptr)
     names = ["col", "visible_from", *(name for name in OPTIONAL if any(name in part.files for part in parts))]
     types = {**_TYPES, "col": dtype}
@@ -63,26 +66,39 @@ def _merge(sources: Sequence[Path], relation: Relation, sizes: Mapping[str, int]
     return int(rowptr[-1])
 
 
+def _rowptr(parts: Sequence[_Part], rows: int) -> NDArray[np.int64]:
+    """Row pointers over `rows` rows of all parts together."""
+    rowptr = np.zeros(rows + 1, np.int64)
+    for part in parts:
+        rowptr[part.rows.astype(np.int64) + 1] += part.counts
+    return np.cumsum(rowptr, out=rowptr)
+
+
 class _Part:
-    """The files of one relation in one source."""
+    """The files of one relation in one source: a run, or a segment, whose empty rows are passed over here too."""
 
     def __init__(self, folder: Path) -> None:
         self.files = {path.stem: ArrayFile(path) for path in folder.glob("*.npy")}
-        self.starts = self.files["rowptr"].read()
+        if "rowptr" in self.files:
+            pointers = self.files["rowptr"].read()
+            self.rows = np.flatnonzero(np.diff(pointers))
+            self.starts = np.append(pointers[self.rows], pointers[-1])
+        else:
+            self.rows, self.starts = self.files["row"].read(), self.files["start"].read()
 
-    def rowptr(self, rows: int) -> NDArray[np.int64]:
-        """rowptr over `rows` rows, of which those beyond this part's own are empty."""
-        return np.append(self.starts, np.full(rows + 1 - len(self.starts), self.starts[-1]))
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Edges of each of `rows`."""
+        return np.diff(self.starts)
 
-    def counts(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Edges of rows start .. stop - 1."""
-        own = np.diff(self.starts[start : stop + 1])
-        return np.append(own, np.zeros(stop - start - len(own), np.int64))
+    def within(self, start: int, stop: int) -> slice:
+        """Which of `rows` are in start .. stop - 1."""
+        return slice(*np.searchsorted(self.rows, (start, stop)).tolist())
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """Where the edges of rows start .. stop - 1 lie."""
-        last = len(self.starts) - 1
-        return int(self.starts[min(start, last)]), int(self.starts[min(stop, last)])
+        own = self.within(start, stop)
+        return int(self.starts[own.start]), int(self.starts[own.stop])
 
     def read(self, name: str, span: tuple[int, int]) -> NDArray[Any]:
         """A stretch of an array, filled in where it is implied."""
@@ -122,14 +138,15 @@ def _long_row(parts: Sequence[_Part], row: int, names: Sequence[str]) -> Iterato
 def _bucket(
     parts: Sequence[_Part], start: int, stop: int, names: Sequence[str], types: Mapping[str, Any], ordered: bool
 ) -> dict[str, NDArray[Any]]:
-    counts = [part.counts(start, stop) for part in parts]
-    total = np.sum(counts, axis=0)
+    total = np.zeros(stop - start, np.int64)
+    own = [(part.rows[part.within(start, stop)] - start, part.counts[part.within(start, stop)]) for part in parts]
+    for row, count in own:
+        total[row] += count
     free = np.cumsum(total) - total
     places = []
-    for count in counts:
-        inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        places.append(np.repeat(free, count) + inside)
-        free = free + count
+    for row, count in own:
+        places.append(np.repeat(free[row] - (np.cumsum(count) - count), count) + np.arange(int(count.sum())))
+        free[row] += count
     spans = [part.span(start, stop) for part in parts]
     found: dict[str, NDArray[Any]] = {}
     for name in names:
@@ -148,7 +165,7 @@ def _bucket(
 def _link(part: _Part, target: Path, rows: int) -> None:
     target.mkdir(parents=True)
     for name, file in part.files.items():
-        if name != "rowptr" or len(part.starts) == rows + 1:
+        if (name == "rowptr" and file.length == rows + 1) or name not in _ROWS:
             link_file(file.path, target / file.path.name)
-        else:
-            save(target / "rowptr.npy", part.rowptr(rows))
+    if not (target / "rowptr.npy").exists():
+        save(target / "rowptr.npy", _rowptr([part], rows))

@@ -1,9 +1,12 @@
-"""One chunk of events sorted into CSRs of every relation: a run, in the same files as a segment."""
+"""One chunk of events sorted into the edges of every relation by row: a run, of which segments are merged.
+
+A run has the files of a segment but for the row pointers: `row` holds the rows that have edges, `start` where those
+begin. A chunk touches few rows of a large graph.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,109 +17,127 @@ from numpy.typing import NDArray
 from data.schema import EVENT_TYPES
 from graph.arrays import save
 from graph.chunks import Chunk
+from graph.groups import counting_order, starts
 from graph.hashing import counter_hash
 from graph.store import ENGAGED, ENGAGED_THROUGH, EVENT_TARGETS, OPTIONAL, Csr, Relation
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """Events as edges row -> col in the order of a CSR, all (E,); time and weight None where implied."""
+    """Edges by row, all (E,); time and weight None where implied."""
 
-    row: NDArray[np.int64]
+    row: NDArray[Any]
     col: NDArray[Any]
     visible_from: NDArray[np.int64]
     time: NDArray[np.int64] | None
     weight: NDArray[np.float32] | None
     kind: NDArray[np.int8]
 
-    def csr(self, keep: NDArray[np.int64], sizes: tuple[int, int], with_kind: bool = False) -> Csr:
-        """The edges at `keep` (positions in order) between `sizes` source and target nodes."""
-        time = None if self.time is None else self.time[keep]
-        weight = None if self.weight is None else self.weight[keep]
-        seen = self.visible_from[keep]
-        return Csr(
-            offsets(self.row[keep], sizes[0]),
-            self.col[keep].astype(column_type(sizes[1]), copy=False),
-            seen,
-            None if time is None or (time == seen - 1).all() else time,
-            None if weight is None or (weight == 1).all() else weight,
-            self.kind[keep] if with_kind else None,
-        )
+    def write(self, folder: Path, own: slice, first: int, targets: int, with_kind: bool) -> None:
+        """Write the edges at `own`, whose rows count from `first` on and lead to `targets` nodes; nothing if none."""
+        row, seen = self.row[own], self.visible_from[own]
+        if not len(row):
+            return
+        begin = np.flatnonzero(starts(row))
+        save(folder / "row.npy", row[begin] - first)
+        save(folder / "start.npy", np.append(begin, len(row)))
+        save(folder / "col.npy", self.col[own].astype(column_type(targets), copy=False))
+        save(folder / "visible_from.npy", seen)
+        if self.time is not None and (self.time[own] != seen - 1).any():
+            save(folder / "time.npy", self.time[own])
+        if self.weight is not None and (self.weight[own] != 1).any():
+            save(folder / "weight.npy", self.weight[own])
+        if with_kind:
+            save(folder / "kind.npy", self.kind[own])
 
 
-def write_run(chunk: Chunk, engaged: NDArray[np.bool_], sizes: Mapping[str, int], threads: int, folder: Path) -> None:
-    """Write the CSRs of `chunk` to `folder`: both directions of every event relation and the DERIVED ones.
+def write_run(chunk: Chunk, engaged: NDArray[np.bool_], sizes: Mapping[str, int], folder: Path) -> None:
+    """Write the edges of `chunk` to `folder`: both directions of every event relation and the DERIVED ones.
 
     `engaged` bool (event types,) says which show interest; `sizes` are the nodes known at the chunk's end, by type.
-    Pure function of its arguments. Time: one sort of integers a direction. Memory: about 60 bytes an event and thread.
+    Pure function of its arguments. Time O(events + nodes) a direction. Memory: about 60 bytes an event.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda job: _write(folder, job, engaged, sizes), list(_jobs(chunk, engaged))))
+    for job in _jobs(chunk, engaged):
+        _write(folder, chunk, job, sizes)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """Edges between two ends of the events `rows` of a chunk."""
+    """Edges src -> dst of the events at `rows`: each type a relation, or all of them in the one named `merged`."""
 
-    ends: tuple[str, str]
-    through: bool
-    chunk: Chunk
-    rows: NDArray[np.int64] | slice
+    src: str
+    dst: str
+    rows: NDArray[np.int64] | None
+    merged: Relation | None = None
 
 
 def _jobs(chunk: Chunk, engaged: NDArray[np.bool_]) -> Iterator[_Job]:
+    interest = engaged[chunk.kind]
     for target in EVENT_TARGETS:
         these = getattr(chunk, target) >= 0
         if target == "advertiser":
             these &= chunk.product < 0
-        if these.any():
-            rows = slice(None) if these.all() else np.flatnonzero(these)
-            yield _Job(("user", target), False, chunk, rows)
-            yield _Job((target, "user"), False, chunk, rows)
-    through = (chunk.advertiser >= 0) & (chunk.product >= 0) & engaged[chunk.kind]
-    if through.any():
-        yield _Job(("advertiser", "product"), True, chunk, np.flatnonzero(through))
+        for src, dst in (("user", target), (target, "user")):
+            yield _Job(src, dst, _positions(these))
+            merged = ENGAGED[target] if src == "user" else ENGAGED[target].reverse
+            yield _Job(src, dst, _positions(these & interest), merged)
+    through = (chunk.advertiser >= 0) & (chunk.product >= 0) & interest
+    yield _Job("advertiser", "product", _positions(through), ENGAGED_THROUGH)
 
 
-def _write(folder: Path, job: _Job, engaged: NDArray[np.bool_], sizes: Mapping[str, int]) -> None:
-    src, dst = job.ends
-    edges, bounds = arrange(job.chunk, src, dst, job.rows), (sizes[src], sizes[dst])
-    if job.through:
-        write_csr(folder, ENGAGED_THROUGH, edges.csr(np.arange(len(edges.row)), bounds, with_kind=True))
+def _positions(mask: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    return None if mask.all() else np.flatnonzero(mask)
+
+
+def _write(folder: Path, chunk: Chunk, job: _Job, sizes: Mapping[str, int]) -> None:
+    rows, targets = sizes[job.src], sizes[job.dst]
+    if job.merged is not None:
+        edges = arrange(chunk, job.src, job.dst, job.rows, rows)
+        edges.write(folder / job.merged.folder, slice(None), 0, targets, with_kind=True)
         return
-    forward = src == "user"
-    for code, name in enumerate(EVENT_TYPES):
-        relation = Relation("user", name, dst if forward else src)
-        write_csr(
-            folder, relation if forward else relation.reverse, edges.csr(np.flatnonzero(edges.kind == code), bounds)
-        )
-    interest = ENGAGED[dst if forward else src]
-    found = edges.csr(np.flatnonzero(engaged[edges.kind]), bounds, with_kind=True)
-    write_csr(folder, interest if forward else interest.reverse, found)
+    kind = chunk.kind if job.rows is None else chunk.kind[job.rows]
+    present = np.flatnonzero(np.bincount(kind, minlength=len(EVENT_TYPES)))
+    edges = arrange(chunk, job.src, job.dst, job.rows, rows, present)
+    ends = np.searchsorted(edges.row, np.arange(len(present) + 1) * rows)
+    for place, code in enumerate(present):
+        relation = Relation("user", EVENT_TYPES[code], job.dst if job.src == "user" else job.src)
+        found = relation if job.src == "user" else relation.reverse
+        edges.write(folder / found.folder, slice(ends[place], ends[place + 1]), place * rows, targets, with_kind=False)
 
 
-def arrange(chunk: Chunk, src: str, dst: str, rows: NDArray[np.int64] | slice) -> Sorted:
-    """The events `rows` as edges `src` -> `dst`, sorted by (row, visible_from, time, hash of col, weight, kind).
+def arrange(
+    chunk: Chunk,
+    src: str,
+    dst: str,
+    these: NDArray[np.int64] | None,
+    rows: int,
+    kinds: NDArray[np.int64] | None = None,
+) -> Sorted:
+    """The events at `these` (None: all) as edges `src` -> `dst`, sorted by (row, visible_from, time, hash of col,
+    weight, kind).
 
-    Events come sorted by time, so one sort of row and position as a single integer does nearly all of it; what ties
-    there (a shopping basket) is put in order afterwards. By number instead of hash, the last few of a basket would
-    always be the products that entered the catalogue last.
+    `rows` source nodes; with `kinds` (all event types present) the rows of each type come after those of the one
+    before. Events come sorted by time, so counting them into their rows does nearly all of it; what ties there (a
+    shopping basket) is put in order afterwards. By number instead of hash, the last few of a basket would always be
+    the products that entered the catalogue last.
     """
-    row, col = getattr(chunk, src)[rows], getattr(chunk, dst)[rows]
-    bits = max(len(row) - 1, 1).bit_length()
-    key = row.astype(np.int64) << bits
-    key |= np.arange(len(row))
-    key.sort()
-    place = key & ((1 << bits) - 1)
-    key >>= bits
-    seen, time, weight = chunk.visible_from[rows], chunk.time[rows], chunk.weight[rows]
+    row = getattr(chunk, src) if these is None else getattr(chunk, src)[these]
+    blocks = 1 if kinds is None else max(len(kinds), 1)
+    if kinds is not None and blocks > 1:
+        block = np.zeros(len(EVENT_TYPES), np.int64)
+        block[kinds] = np.arange(blocks) * rows
+        row = block.take(chunk.kind if these is None else chunk.kind[these]) + row
+    place = counting_order(row, rows * blocks)
+    row = row.take(place)
+    if these is not None:
+        place = these.take(place)
     found = Sorted(
-        key,
-        col[place],
-        seen[place],
-        None if (time == seen - 1).all() else time[place],
-        None if (weight == 1).all() else weight[place],
-        chunk.kind[rows][place],
+        row,
+        getattr(chunk, dst).take(place),
+        chunk.visible_from.take(place),
+        None if chunk.prompt else chunk.time.take(place),
+        None if chunk.unweighted else chunk.weight.take(place),
+        chunk.kind.take(place),
     )
     return untied(found)
 
@@ -129,8 +150,7 @@ def untied(edges: Sorted) -> Sorted:
     if not same.any():
         return edges
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    group = np.cumsum(np.append(True, ~same))[tied]
-    order = tied[_tied_order(group, edges, tied)]
+    order = tied[_tied_order(np.cumsum(~np.append(False, same)[tied]) - 1, edges, tied)]
     for array in (edges.col, edges.kind, edges.weight):
         if array is not None:
             array[tied] = array[order]
@@ -138,16 +158,17 @@ def untied(edges: Sorted) -> Sorted:
 
 
 def _tied_order(group: NDArray[np.int64], edges: Sorted, tied: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order of the edges at `tied` by (group, hash of col, weight, kind).
+    """Order of the edges at `tied` by (group, hash of col, weight, kind); `group` counts from 0 and never falls.
 
-    Group and the upper half of the hash, as one integer, settle nearly all; the rest (a product bought twice in a
-    basket) is settled by all keys.
+    The upper 16 bits of the hash settle nearly all in two linear passes (a radix sort by them, then by group); what
+    they do not (a product bought twice in a basket) is settled by all keys.
     """
     hashes = counter_hash(edges.col[tied])
-    key = group << 32 | (hashes >> np.uint64(32)).astype(np.int64)
-    order: NDArray[np.int64] = np.argsort(key)
-    same = np.diff(key[order]) == 0
-    rest = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    upper = (hashes >> np.uint64(48)).astype(np.uint16)
+    first = np.argsort(upper, kind="stable")
+    order = first[counting_order(group[first], int(group[-1]) + 1)]
+    same = ~starts(group, upper[order])
+    rest = np.flatnonzero(same | np.append(same[1:], False))
     if len(rest):
         these = order[rest]
         weight = () if edges.weight is None else (edges.weight[tied[these]],)
@@ -162,13 +183,6 @@ def write_csr(folder: Path, relation: Relation, csr: Csr) -> None:
             array = getattr(csr, name)
             if array is not None:
                 save(folder / relation.folder / f"{name}.npy", array)
-
-
-def offsets(row: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """rowptr int64 (rows + 1,) of edges with sources `row`."""
-    rowptr = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=rows), out=rowptr[1:])
-    return rowptr
 
 
 def column_type(nodes: int) -> Any:

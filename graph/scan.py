@@ -7,7 +7,7 @@ rather than once an event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,55 +52,109 @@ def pieces(path: Path, limit: int) -> list[Source]:
     return [Source(path, tuple(groups)) for groups in found]
 
 
-def scan(sources: Sequence[Source], event_types: Sequence[str], threads: int, folder: Path) -> dict[str, int]:
+def scan(sources: Sequence[Source], event_types: Sequence[str], folder: Path) -> dict[str, int]:
     """Write the events of `sources` to `folder`, sorted by (visible_from, time); returns {"rows": n}.
 
     <end>.npy int32 (n,): number in <end>.parquet (schema NODES: id, first visible_from; -1 for none); kind.npy int8,
-    visible_from.npy and time.npy int64 us, weight.npy float32. Memory: about 100 bytes a row and the distinct ids.
+    visible_from.npy and time.npy int64 us, weight.npy float32. Memory: about 80 bytes a row, the distinct ids, and a
+    row group.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        table = pa.concat_tables(pool.map(_read, sources))
-        columns = dict(zip(_TEXT, pool.map(lambda name: table[name].unify_dictionaries(), _TEXT), strict=True))
-    kind = _kinds(columns["event_type"])
-    time, weight = table["ts"].to_numpy(), (1 / table["sample_prob"].to_numpy()).astype(np.float32)
-    seen = visible_from(time, table["known_at"].to_numpy())
-    del table
-    rows = _order(seen, time)
-    wanted = np.isin(kind, [EVENT_TYPES.index(name) for name in event_types])
+    log = _Log.empty(sum(map(_rows, sources)))
+    starts = np.cumsum([0, *map(_rows, sources)]).tolist()
+    pieces = [piece for source, start in zip(sources, starts, strict=False) for piece in log.fill(source, start)]
+    seen = log.visible_from
+    rows = _order(seen, log.time)
+    wanted = np.isin(log.kind, [EVENT_TYPES.index(name) for name in event_types])
     if not wanted.all():
         rows = np.flatnonzero(wanted) if isinstance(rows, slice) else rows[wanted[rows]]
     seen = seen[rows]
-    for name, array in (("visible_from", seen), ("time", time[rows]), ("weight", weight[rows]), ("kind", kind[rows])):
-        save(folder / f"{name}.npy", array)
-
-    def number(end: str) -> None:
-        save(folder / f"{end}.npy", _codes(columns.pop(f"{end}_id"), folder / f"{end}.parquet", rows, seen))
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(number, ENDS))
+    save(folder / "visible_from.npy", seen)
+    for name in ("time", "weight", "kind"):
+        save(folder / f"{name}.npy", getattr(log, name)[rows])
+    for end in ENDS:
+        names = _unify(log.codes[end], [(piece.start, piece.stop, piece.names[end]) for piece in pieces])
+        save(folder / f"{end}.npy", _named(log.codes.pop(end)[rows], names, folder / f"{end}.parquet", seen))
     return {"rows": len(seen)}
 
 
-def _read(source: Source) -> pa.Table:
-    with pq.ParquetFile(source.path, read_dictionary=_TEXT, page_checksum_verification=True) as reader:
-        if source.row_groups is None:
-            return reader.read(columns=_COLUMNS, use_threads=False)
-        return reader.read_row_groups(source.row_groups, columns=_COLUMNS, use_threads=False)
+class _Piece(NamedTuple):
+    """Rows start .. stop - 1 of a log, whose codes are places in `names` (by node type)."""
+
+    start: int
+    stop: int
+    names: dict[str, pa.Array]
 
 
-def _kinds(column: pa.ChunkedArray) -> NDArray[np.int8]:
+@dataclass(frozen=True)
+class _Log:
+    """The columns of a chunk, filled a row group at a time: what Arrow decodes is let go before the next is read."""
+
+    codes: dict[str, NDArray[np.int32]]
+    kind: NDArray[np.int8]
+    time: NDArray[np.int64]
+    visible_from: NDArray[np.int64]
+    weight: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, rows: int) -> _Log:
+        codes = {end: np.empty(rows, np.int32) for end in ENDS}
+        times = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        return cls(codes, np.empty(rows, np.int8), *times, np.empty(rows, np.float32))
+
+    def fill(self, source: Source, start: int) -> list[_Piece]:
+        """Read a source into the rows from `start` on."""
+        pieces = []
+        with pq.ParquetFile(source.path, read_dictionary=_TEXT, page_checksum_verification=True) as reader:
+            groups = range(reader.num_row_groups) if source.row_groups is None else source.row_groups
+            for group in groups:
+                for batch in reader.read_row_group(group, columns=_COLUMNS, use_threads=False).to_batches():
+                    pieces.append(self._take(batch, start))
+                    start += len(batch)
+        return pieces
+
+    def _take(self, batch: pa.RecordBatch, start: int) -> _Piece:
+        rows = slice(start, start + len(batch))
+        self.kind[rows] = _kinds(batch["event_type"])
+        self.time[rows] = batch["ts"].to_numpy()
+        self.visible_from[rows] = visible_from(self.time[rows], batch["known_at"].to_numpy())
+        self.weight[rows] = 1 / batch["sample_prob"].to_numpy()
+        for end in ENDS:
+            self.codes[end][rows] = batch[f"{end}_id"].indices.fill_null(-1).to_numpy()
+        return _Piece(rows.start, rows.stop, {end: batch[f"{end}_id"].dictionary for end in ENDS})
+
+
+def _rows(source: Source) -> int:
+    metadata = pq.read_metadata(source.path)
+    if source.row_groups is None:
+        return int(metadata.num_rows)
+    return sum(metadata.row_group(group).num_rows for group in source.row_groups)
+
+
+def _kinds(column: pa.DictionaryArray) -> NDArray[np.int8]:
     """Index in EVENT_TYPES of each event; raises BadDataError for a type that is none of them."""
-    codes, names = _parts(column)
-    number = index_in(names, pa.array(EVENT_TYPES, pa.string()))
+    number = index_in(column.dictionary, pa.array(EVENT_TYPES, pa.string()))
     if (number < 0).any():
-        raise BadDataError(f"expected event types {EVENT_TYPES}, got {names.filter(pa.array(number < 0)).to_pylist()}")
-    return number.astype(np.int8)[codes]
+        odd = column.dictionary.filter(pa.array(number < 0)).to_pylist()
+        raise BadDataError(f"expected event types {EVENT_TYPES}, got {odd}")
+    kinds: NDArray[np.int8] = number.astype(np.int8)[column.indices.to_numpy()]
+    return kinds
 
 
-def _codes(column: pa.ChunkedArray, file: Path, rows: Any, seen: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Write the distinct ids that `rows` name, each with its first visible_from; return their numbers, -1 for none."""
-    codes, names = _parts(column)
-    codes = codes[rows]
+def _unify(codes: NDArray[np.int32], pieces: Sequence[tuple[int, int, pa.Array]]) -> pa.Array:
+    """The distinct values of all pieces; `codes`, places in a piece's own values, become places in them."""
+    if not pieces:
+        return pa.array([], pa.string())
+    whole = pa.concat_arrays([names for _, _, names in pieces]).dictionary_encode()
+    number, passed = whole.indices.to_numpy(), 0
+    for start, stop, names in pieces:
+        own = np.append(number[passed : passed + len(names)], -1).astype(np.int32)
+        codes[start:stop] = own[codes[start:stop]]
+        passed += len(names)
+    return whole.dictionary
+
+
+def _named(codes: NDArray[np.int32], names: pa.Array, file: Path, seen: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Write the ids that `codes` name, each with its first visible_from; return their numbers, -1 for none."""
     first = np.full(len(names) + 1, _NEVER, np.int64)  # the last one takes rows without an id (-1)
     first[codes[::-1]] = seen[::-1]  # of several values for one place the last one stays: the earliest
     named = first[:-1] < _NEVER
@@ -110,15 +164,6 @@ def _codes(column: pa.ChunkedArray, file: Path, rows: Any, seen: NDArray[np.int6
         codes = np.asarray(number[codes])
     pq.write_table(pa.Table.from_arrays([names, pa.array(first[:-1])], schema=NODES), file, compression="lz4")
     return codes
-
-
-def _parts(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
-    """Numbers (-1 for null) and values of a dictionary column whose chunks share one dictionary."""
-    if not column.num_chunks:
-        return np.zeros(0, np.int32), pa.array([], pa.string())
-    numbers = [chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks]
-    codes: NDArray[np.int32] = np.concatenate(numbers).astype(np.int32, copy=False)
-    return codes, column.chunk(0).dictionary
 
 
 def _order(seen: NDArray[np.int64], time: NDArray[np.int64]) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from data.artifacts import Store
 from data.context import RunContext
 from graph import build
@@ -25,6 +27,9 @@ def write_request(file: Path, key: str, events: str, options: Mapping[str, Any],
 def work(root: Path, request: Path) -> dict[str, Any]:
     """Build and publish; returns seconds and CPU seconds of the stage, and seconds of its sealing (hashes, flush)."""
     asked = json.loads(request.read_text())
+    pa.array(
+        [1]
+    )  # pyarrow's first array imports pandas where that is installed: an import, as all are outside the clock
     store = Store(root)
     inputs = {"events": store.get("events", asked["events"])}
     if asked["previous"]:
