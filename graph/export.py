@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from data.schema import EVENT_TYPES
 from graph.merge import buckets
 from graph.statistics import degrees_of
-from graph.store import Csr, GraphStore, Relation
+from graph.store import Csr, GraphStore, Relation, stretches
 
 EDGES = pa.schema(
     [
@@ -50,7 +50,7 @@ def _edges(store: GraphStore, relation: Relation, csr: Csr, nodes: np.ndarray) -
     own = nodes[nodes < len(csr.rowptr) - 1]
     count = csr.rowptr[own + 1] - csr.rowptr[own]
     src = np.repeat(own, count)
-    place = np.arange(len(src)) + np.repeat(csr.rowptr[own] - (np.cumsum(count) - count), count)
+    place = stretches(csr.rowptr[own], count)
     seen = csr.visible_from[place]
     names = pa.nulls(len(place), pa.string())
     if csr.kind is not None:

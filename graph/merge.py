@@ -19,7 +19,7 @@ from data.artifacts import link_file
 from graph.arrays import ArrayFile, save, writer
 from graph.hashing import counter_hash
 from graph.runs import column_type
-from graph.store import DERIVED, LINKS, OPTIONAL, RELATIONS, Relation
+from graph.store import DERIVED, LINKS, OPTIONAL, RELATIONS, Relation, stretches
 
 BUCKET = 1 << 21
 """Edges moved at a time: about 120 MB."""
@@ -145,7 +145,7 @@ def _bucket(
     free = np.cumsum(total) - total
     places = []
     for row, count in own:
-        places.append(np.repeat(free[row] - (np.cumsum(count) - count), count) + np.arange(int(count.sum())))
+        places.append(stretches(free[row], count))
         free[row] += count
     spans = [part.span(start, stop) for part in parts]
     found: dict[str, NDArray[Any]] = {}

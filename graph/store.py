@@ -210,6 +210,11 @@ def index_in(values: pa.Array | pa.ChunkedArray, known: pa.Array) -> NDArray[np.
     return np.asarray(found, dtype=np.int64)
 
 
+def stretches(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions begin[i], begin[i] + 1, ... (count[i] of them) for each i in turn; shapes (n,), (n,) -> (sum,)."""
+    return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+
+
 def merged(segments: Sequence[Csr], rows: int) -> Csr:
     """Segments in time order as one CSR of `rows` rows; the very arrays of a single segment that has them all."""
     if len(segments) == 1 and len(segments[0].rowptr) == rows + 1:
@@ -218,8 +223,8 @@ def merged(segments: Sequence[Csr], rows: int) -> Csr:
     rowptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.sum(counts, axis=0) if counts else rowptr[1:], out=rowptr[1:])
     free, places = rowptr[:-1].copy(), []
-    for part, count in zip(segments, counts, strict=True):
-        places.append(np.repeat(free - np.cumsum(count) + count, count) + np.arange(part.num_edges))
+    for count in counts:
+        places.append(stretches(free, count))
         free += count
 
     def gathered(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
