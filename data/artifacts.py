@@ -171,13 +171,16 @@ class OutputDir:
     key: str
     rows: dict[str, int] = field(default_factory=dict)
     adopted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _folders: set[Path] = field(default_factory=set)  # made already: making one costs more than linking a file
 
     def file(self, name: str) -> Path:
         """Path to write `name` at (parent folders made); raises BadDataError for pickle-like suffixes."""
         target = self.path / name
         if target.suffix in _PICKLES:
             raise BadDataError(f"{name}: artifacts hold no pickles; write safetensors, npy, Parquet or JSON")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent not in self._folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._folders.add(target.parent)
         if self.adopted.pop(name, None):
             target.unlink()  # written anew: the other artifact shares these bytes and must keep them
         return target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -64,21 +64,31 @@ class Engine:
         with self.connection.cursor() as own:
             return own.sql(self.sql(name), params=params).to_arrow_table()
 
-    def tables(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.Table]:
-        """The answer in pieces of exactly `PIECE_ROWS` rows (the last is smaller), cast to `schema`.
+    def batches(self, name: str, /, **params: Any) -> Iterator[pa.RecordBatch]:
+        """The answer as a stream, so that memory does not grow with it."""
+        yield from self.connection.sql(self.sql(name), params=params).to_arrow_reader(PIECE_ROWS)
 
-        Pieces are streamed, so memory does not grow with the answer; their size does not depend on threads, so that
-        files written from them do not either.
-        """
-        waiting: list[pa.RecordBatch] = []
-        for batch in self.connection.sql(self.sql(name), params=params).to_arrow_reader(PIECE_ROWS):
-            waiting.append(batch)
-            if sum(map(len, waiting)) >= PIECE_ROWS:
-                whole = pa.Table.from_batches(waiting)
-                yield _cast(whole.slice(0, PIECE_ROWS), schema)
-                waiting = whole.slice(PIECE_ROWS).to_batches()
-        if waiting:
-            yield _cast(pa.Table.from_batches(waiting), schema)
+    def tables(self, name: str, schema: pa.Schema, /, **params: Any) -> Iterator[pa.Table]:
+        """The answer as a stream of pieces (see `in_pieces`)."""
+        return in_pieces(self.batches(name, **params), schema)
+
+
+def in_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """`batches` in pieces of exactly `PIECE_ROWS` rows (the last is smaller), cast to `schema`.
+
+    The size of a piece does not depend on threads, so that files written from them do not either.
+    """
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= PIECE_ROWS:
+            whole = pa.Table.from_batches(waiting)
+            full = whole.num_rows // PIECE_ROWS * PIECE_ROWS
+            for start in range(0, full, PIECE_ROWS):
+                yield _cast(whole.slice(start, PIECE_ROWS), schema)
+            waiting = whole.slice(full).to_batches()
+    if waiting:
+        yield _cast(pa.Table.from_batches(waiting), schema)
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,7 +1,7 @@
 """The out-of-core build: scan, number, encode, guard, sort, merge, each step in units that survive a killed run.
 
     work/scan/<days>     events of a chunk with ids as numbers of a dictionary   graph.scan
-    work/nodes           node tables                                             graph.ids
+    work/nodes           node tables, and for each scan the numbers of its ids   graph.ids
     work/runs/<days>     a chunk sorted into CSRs                                graph.runs
     work/segments/<days> runs and lent segments merged                           graph.merge
 
@@ -22,28 +22,31 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.artifacts import ArtifactRef
-from data.engine import Engine
+from data.engine import PIECE_ROWS, Engine
 from data.parts import days, part_name
 from data.progress import Progress
 from graph.arrays import save
+from graph.catalogue import Catalogue
 from graph.chunks import Chunk
 from graph.encode import collect, deal, encode
 from graph.guards import add_counts, guard
 from graph.history import History, Nodes
-from graph.ids import NODES, number
+from graph.ids import NODES, number, translate
 from graph.merge import merge
 from graph.runs import interest, write_run
-from graph.scan import Source, pieces, scan
+from graph.scan import ENDS, Source, pieces, scan
 from graph.segments import Segment, batches, span
 from graph.settings import Config
 from graph.store import NODE_TYPES
 from graph.together import Together
 from graph.units import unit
+
+NAMES = 1 << 23
+"""Ids of scanned chunks that are translated at a time: about 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,11 @@ class Assembly:
     engine: Engine
     work: Path
     threads: int
-    catalogue: Mapping[str, pa.Table]
+    catalogue: Catalogue
     seconds: dict[str, float] = field(default_factory=dict)
     together: Together | None = None
     _clock: Lock = field(default_factory=Lock)
+    _spare: int = 1  # threads that each chunk may use beside its own
 
     def __post_init__(self) -> None:
         self.rows = days(self.events)
@@ -81,13 +85,9 @@ class Assembly:
         return batches(segment.days[lent:], self.rows, self.config.chunk_rows)
 
     def build(self, segments: Sequence[Segment], progress: Progress) -> tuple[Nodes, list[Made]]:
-        """Number the nodes and make all segments, in time order.
-
-        What the history lends is checked against the numbers, and given up if any has moved.
-        """
+        """Number the nodes and make all segments, in time order."""
         unit(self.work / "nodes", lambda draft: self._number(segments, draft))
         nodes = Nodes(self.work / "nodes")
-        self.history = self.history.checked(nodes)
         self.together = self._together()
         made = []
         with progress.step("build segments", sum(self.rows.values()), "events") as step:
@@ -104,8 +104,10 @@ class Assembly:
 
         def make(draft: Path) -> dict[str, Any]:
             nonlocal taken_in
+            batches = self.todo(segment)
+            self._spare = max(self.threads // max(len(batches), 1), 1)
             with ThreadPoolExecutor(self.threads) as pool:
-                counts = list(pool.map(lambda batch: self._run(batch, nodes), self.todo(segment)))
+                counts = list(pool.map(lambda batch: self._run(batch, nodes), batches))
             related, taken_in = self._related(segment, nodes), True
             return self._segment(segment, nodes, counts, related, draft)
 
@@ -131,8 +133,15 @@ class Assembly:
         with self._timed("number"):
             for kind in NODE_TYPES:
                 named = [folder / f"{kind}.parquet" for folder in scans if kind != "category"]
-                pieces = number(self.engine, self.catalogue[kind], named, self.history.named(kind))
-                _write_nodes(draft, kind, pieces)
+                settled, mentioned = self.history.settled(kind), self.catalogue.known_after(self.history.end, kind)
+                pieces = number(self.engine, settled, mentioned, named)
+                _write_nodes(draft / f"{kind}.parquet", pieces)
+        with self._timed("encode"):
+            for end in ENDS:
+                files = [folder / f"{end}.parquet" for folder in scans]
+                for group in _groups(files, NAMES):
+                    for file, ids in zip(group, translate(self.engine, group, draft / f"{end}.parquet"), strict=True):
+                        save(draft / "ids" / file.parent.name / f"{end}.npy", ids)
 
     def _segment(
         self,
@@ -166,7 +175,7 @@ class Assembly:
     def _plain_run(self, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> dict[str, Any]:
         (scanned,) = self._scans(batch)
         with self._timed("encode"):
-            chunk = encode(self.engine, scanned, nodes.files, batch)
+            chunk = encode(scanned, nodes.ids(scanned.name), batch)
         return self._sort(span(batch), chunk, nodes, draft)
 
     def _related(self, segment: Segment, nodes: Nodes) -> list[Path]:
@@ -196,7 +205,7 @@ class Assembly:
         return {"guards": counts}
 
     def _deal(self, scanned: Path, hands: int, batch: tuple[int, ...], nodes: Nodes, draft: Path) -> list[int]:
-        return deal(encode(self.engine, scanned, nodes.files, batch), hands, draft)
+        return deal(encode(scanned, nodes.ids(scanned.name), batch), hands, draft)
 
     def _hand(
         self, name: str, dealt: Sequence[tuple[Path, list[int]]], hand: int, day: int, nodes: Nodes, draft: Path
@@ -214,7 +223,7 @@ class Assembly:
             with self._timed("co-engagement"):
                 self.together.count(name, whole, chunk, engaged)
         with self._timed("sort"):
-            write_run(chunk, engaged, nodes.sizes(chunk.last_day), draft)
+            write_run(chunk, engaged, nodes.sizes(chunk.last_day), draft, self._spare)
         return {"guards": counts}
 
     def _scans(self, batch: tuple[int, ...]) -> list[Path]:
@@ -249,11 +258,23 @@ class Assembly:
             self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - start
 
 
-def _write_nodes(folder: Path, kind: str, tables: Iterator[pa.Table]) -> None:
-    """<kind>.parquet (schema NODES) and <kind>.event_at.npy, int64 us: when an event first named each node."""
-    first = [np.zeros(0, np.int64)]
-    with pq.ParquetWriter(folder / f"{kind}.parquet", NODES, compression="zstd", write_page_checksum=True) as writer:
+def _write_nodes(file: Path, tables: Iterator[pa.Table]) -> None:
+    options: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"known_at": "DELTA_BINARY_PACKED"}}
+    with pq.ParquetWriter(file, NODES, compression="zstd", write_page_checksum=True, **options) as writer:
         for table in tables:
-            writer.write_table(table.select(NODES.names), row_group_size=131_072)
-            first.append(table["event_at"].fill_null(np.iinfo(np.int64).max).to_numpy())
-    save(folder / f"{kind}.event_at.npy", np.concatenate(first))
+            writer.write_table(table, row_group_size=PIECE_ROWS)
+
+
+def _groups(files: Sequence[Path], limit: int) -> Iterator[list[Path]]:
+    """Parquet `files` in order in groups of at most `limit` rows in all; a larger one stands alone."""
+    group: list[Path] = []
+    room = limit
+    for file in files:
+        rows = pq.read_metadata(file).num_rows
+        if group and rows > room:
+            yield group
+            group, room = [], limit
+        group.append(file)
+        room -= rows
+    if group:
+        yield group

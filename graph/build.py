@@ -15,11 +15,11 @@ from data.engine import session
 from data.parts import days
 from graph.arrays import ArrayFile, load
 from graph.assembly import Assembly, Made
-from graph.catalogue import catalogue_edges, catalogue_mentions
+from graph.catalogue import Catalogue
 from graph.csr import to_csr
 from graph.guards import add_counts
 from graph.history import History, Nodes, causes, config_hash
-from graph.ids import SQL, mentions
+from graph.ids import SQL
 from graph.merge import EVENT_RELATIONS
 from graph.runs import write_csr
 from graph.segments import plan
@@ -37,17 +37,21 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     the events; disk beside the result: about 200 bytes an event of one segment. A killed run goes on in `out.work`.
     """
     events, label = inputs["events"], config_hash(config)
-    history = History.of(inputs.get("previous"), events, label)
-    named = {kind: mentions(found) for kind, found in catalogue_mentions(events).items()}
+    catalogue = Catalogue(events)
+    history = History.of(inputs.get("previous"), events, catalogue, label)
     with session(out.work / "spill", ctx.threads, config.memory_limit, SQL, "graph") as engine:
-        work = Assembly(config, events, history, engine, out.work, ctx.threads, named)
+        work = Assembly(config, events, history, engine, out.work, ctx.threads, catalogue)
         nodes, made = work.build(plan(days(events)), ctx.progress)
     for part in made:
         _take(out, part, work.history)
-    records = [part.record or _record(part, events, nodes, label) for part in made]
+    records, last = [], None
+    for part in made:
+        own = part.segment.days
+        records.append(part.record or _record(part, causes(events, catalogue, label, own, last), nodes))
+        last = own[-1]
     out.write_json("segments.json", records)
-    counts = _edges(out, records, _write_links(out, events, nodes))
-    figures = statistics(nodes.totals, lambda relation: _degrees(out, relation, nodes.totals[relation.src]))
+    counts = _edges(out, records, _write_links(out, catalogue, nodes))
+    figures = statistics(nodes.totals, lambda r: _degrees(out, r, nodes.totals[r.src]), ctx.threads)
     out.write_json("statistics.json", figures)
     return {
         "nodes": nodes.totals,
@@ -76,29 +80,27 @@ def _take(out: OutputDir, part: Made, history: History) -> None:
             out.take(path, f"segments/{part.segment.name}/{name}", ArrayFile(path).length)
 
 
-def _record(part: Made, events: ArtifactRef, nodes: Nodes, label: str) -> dict[str, Any]:
+def _record(part: Made, cause: Mapping[str, Any], nodes: Nodes) -> dict[str, Any]:
     """What a segment was made of and what it holds: a later graph takes it only if it would make the same."""
     columns = {r: part.folder / r.folder / "col.npy" for r in EVENT_RELATIONS}
     return {
         "name": part.segment.name,
-        "days": causes(events, part.segment.days),
-        "config": label,
+        **cause,
         "nodes": nodes.sizes(part.segment.days[-1]),
         "edges": {"-".join(r): ArrayFile(column).length for r, column in columns.items() if column.exists()},
         "guards": part.facts["guards"],
     }
 
 
-def _write_links(out: OutputDir, events: ArtifactRef, nodes: Nodes) -> dict[str, int]:
+def _write_links(out: OutputDir, catalogue: Catalogue, nodes: Nodes) -> dict[str, int]:
     """Write the node tables and the links of the catalogue, both directions; returns edges by name."""
     ids = {}
     for kind, file in nodes.files.items():
         out.take(file, f"nodes/{kind}.parquet", nodes.totals[kind])
-        out.take(file.with_suffix(".event_at.npy"), f"nodes/{kind}.event_at.npy", nodes.totals[kind])
         if kind != "user":
             ids[kind] = read_parquet(file, ["entity_id"])["entity_id"].combine_chunks()
     counts = {}
-    for forward, edges in catalogue_edges(events, ids).items():
+    for forward, edges in catalogue.edges(ids).items():
         for relation, found in ((forward, edges), (forward.reverse, edges.reverse)):
             csr = to_csr(found, nodes.totals[relation.src], nodes.totals[relation.dst])
             write_csr(out.path / "links", relation, csr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,46 +14,76 @@ from numpy.typing import NDArray
 from data.artifacts import ArtifactRef
 from data.categories import category_ids
 from graph.csr import EdgeList
-from graph.ids import Mention, first_mention
+from graph.ids import Mention, first_mention, mentions
 from graph.store import CHILD_OF, IN_CATEGORY, NODE_TYPES, OF_ADVERTISER, OWNED_BY, Relation, index_in
 
-_PRODUCT_COLUMNS = ["product_id", "advertiser_id", "category", "known_at"]
+_TABLES = {
+    "user": ["user_id", "known_at"],
+    "product": ["product_id", "advertiser_id", "category", "known_at"],
+    "advertiser": ["advertiser_id", "known_at"],
+    "campaign": ["campaign_id", "advertiser_id", "known_at"],
+}
 
 
-def catalogue_mentions(events: ArtifactRef) -> dict[str, list[Mention]]:
-    """By node type, the ids each catalogue table of the `events` artifact names, with the time of the naming row."""
-    found: dict[str, list[Mention]] = {kind: [] for kind in NODE_TYPES}
-    for kind in ("user", "product", "advertiser", "campaign"):
-        table = events.table(f"{kind}s.parquet", [f"{kind}_id", "known_at"])
-        found[kind].append((table[f"{kind}_id"], table["known_at"].to_numpy()))
-    for name in ("products", "campaigns"):
-        table = events.table(f"{name}.parquet", ["advertiser_id", "known_at"])
-        found["advertiser"].append((table["advertiser_id"], table["known_at"].to_numpy()))
-    ids, _, known = _Paths.of(events.table("products.parquet", _PRODUCT_COLUMNS)).categories()
-    found["category"].append((ids, known))
-    return found
+class Catalogue:
+    """The catalogue tables of an `events` artifact, read once.
 
-
-def catalogue_edges(events: ArtifactRef, ids: Mapping[str, pa.Array]) -> dict[Relation, EdgeList]:
-    """Ownership, leaf categories, category tree and campaign owners; time = visible_from = known_at of the source row.
-
-    `ids` holds the external ids of each node type in internal order.
+    `mentions` holds, by node type, the ids that they name, with the time of each naming row (schema NODES; ids repeat).
     """
-    products = events.table("products.parquet", _PRODUCT_COLUMNS)
-    campaigns = events.table("campaigns.parquet", ["campaign_id", "advertiser_id", "known_at"])
-    paths = _Paths.of(products)
-    children, parents, known = paths.categories()
-    tree = first_mention(children, known)
-    above = dict(zip(children.to_pylist(), parents.to_pylist(), strict=True))
-    parent = pa.array([above[child] for child in tree["entity_id"].to_pylist()], pa.string())
-    return {
-        OWNED_BY: _link(OWNED_BY, products["product_id"], products["advertiser_id"], products["known_at"], ids),
-        IN_CATEGORY: _link(IN_CATEGORY, products["product_id"], paths.leaves(), products["known_at"], ids),
-        CHILD_OF: _link(CHILD_OF, tree["entity_id"], parent, tree["known_at"], ids),
-        OF_ADVERTISER: _link(
-            OF_ADVERTISER, campaigns["campaign_id"], campaigns["advertiser_id"], campaigns["known_at"], ids
-        ),
-    }
+
+    def __init__(self, events: ArtifactRef) -> None:
+        self._tables = {kind: events.table(f"{kind}s.parquet", columns) for kind, columns in _TABLES.items()}
+        self._paths = _Paths.of(self._tables["product"])
+        found: dict[str, list[Mention]] = {kind: [] for kind in NODE_TYPES}
+        for kind, table in self._tables.items():
+            known = table["known_at"].to_numpy()
+            found[kind].append((table[f"{kind}_id"], known))
+            if kind in ("product", "campaign"):
+                found["advertiser"].append((table["advertiser_id"], known))
+        ids, _, known = self._paths.categories()
+        found["category"].append((ids, known))
+        self.mentions = {kind: mentions(parts) for kind, parts in found.items()}
+
+    def known_after(self, moment: int, kind: str) -> pa.Table:
+        """The mentions of a type that are known later than `moment` [us] (schema NODES)."""
+        table = self.mentions[kind]
+        return table.filter(pa.array(table["known_at"].to_numpy() > moment))
+
+    def digest(self, after: int, upto: int) -> str:
+        """sha256 of the mentions known later than `after` and no later than `upto` [us], in their order."""
+        digest = hashlib.sha256()
+        for kind, table in self.mentions.items():
+            known = table["known_at"].to_numpy()
+            part = table.filter(pa.array((known > after) & (known <= upto)))
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, part.schema) as stream:
+                stream.write_table(part.combine_chunks())
+            digest.update(kind.encode())
+            digest.update(sink.getvalue())
+        return digest.hexdigest()
+
+    def edges(self, ids: Mapping[str, pa.Array]) -> dict[Relation, EdgeList]:
+        """Ownership, leaf categories, category tree and campaign owners; time = visible_from = known_at of the source
+        row.
+
+        `ids` holds the external ids of each node type in internal order.
+        """
+        products, campaigns = self._tables["product"], self._tables["campaign"]
+        children, parents, known = self._paths.categories()
+        tree = first_mention(children, known)
+        above = dict(zip(children.to_pylist(), parents.to_pylist(), strict=True))
+        parent = pa.array([above[child] for child in tree["entity_id"].to_pylist()], pa.string())
+        product = index_in(products["product_id"], ids["product"])
+        campaign = index_in(campaigns["campaign_id"], ids["campaign"])
+        child = index_in(tree["entity_id"], ids["category"])
+        return {
+            OWNED_BY: _link(product, index_in(products["advertiser_id"], ids["advertiser"]), products["known_at"]),
+            IN_CATEGORY: _link(product, index_in(self._paths.leaves(), ids["category"]), products["known_at"]),
+            CHILD_OF: _link(child, index_in(parent, ids["category"]), tree["known_at"]),
+            OF_ADVERTISER: _link(
+                campaign, index_in(campaigns["advertiser_id"], ids["advertiser"]), campaigns["known_at"]
+            ),
+        }
 
 
 @dataclass(frozen=True)
@@ -93,10 +124,8 @@ class _Paths:
         return pa.array(children, pa.string()), pa.array(parents, pa.string()), known
 
 
-def _link(
-    relation: Relation, sources: pa.ChunkedArray, targets: pa.Array, known: pa.ChunkedArray, ids: Mapping[str, pa.Array]
-) -> EdgeList:
-    src, dst = index_in(sources, ids[relation.src]), index_in(targets, ids[relation.dst])
+def _link(src: NDArray[np.int64], dst: NDArray[np.int64], known: pa.ChunkedArray) -> EdgeList:
+    """Edges of the rows that name both ends."""
     rows = np.flatnonzero((src >= 0) & (dst >= 0))
     time = known.to_numpy()[rows]
     return EdgeList(src[rows], dst[rows], time, time, np.ones(len(rows), np.float32))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graph.groups import counting_order
 from graph.hashing import counter_hash
 from graph.store import Csr
 
@@ -53,6 +54,8 @@ def edge_order(edges: EdgeList) -> NDArray[np.int64]:
     Edges that share both times (a shopping basket) come in the order of a hash, a bijection of the node number: by
     number, the last few of a basket would always be the products that entered the catalogue last.
     """
-    shuffled = counter_hash(edges.dst)
-    last: list[NDArray[Any]] = [] if edges.kind is None else [edges.kind]
-    return np.lexsort((*last, edges.weight, shuffled, edges.time, edges.visible_from, edges.src))
+    lag = edges.visible_from - edges.time
+    keys: list[Any] = [edges.kind, edges.weight, counter_hash(edges.dst), -lag]  # beside visible_from, -lag is the time
+    tells = [key for key in keys if key is not None and (key != key[:1]).any()]
+    order = np.lexsort((*tells, edges.visible_from))
+    return order[counting_order(edges.src[order], int(edges.src.max(initial=0)) + 1)]

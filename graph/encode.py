@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data.engine import Engine
 from graph.arrays import ArrayFile, load, save
 from graph.chunks import COLUMNS, Chunk
-from graph.ids import translate
 from graph.scan import ENDS
 
 _OTHERS = ("kind", "time", "visible_from", "weight")
 
 
-def encode(engine: Engine, scanned: Path, nodes: Mapping[str, Path], days: Sequence[int]) -> Chunk:
-    """The chunk of the events in folder `scanned` (graph.scan.scan), by the node tables in files `nodes`."""
+def encode(scanned: Path, numbers: Path, days: Sequence[int]) -> Chunk:
+    """The chunk of the events in folder `scanned` (graph.scan.scan), by the internal ids in folder `numbers`:
+    <end>.npy int (n,) holds those of the ids in <end>.parquet."""
     columns: dict[str, Any] = {name: load(scanned / f"{name}.npy") for name in _OTHERS}
     for end in ENDS:
-        ids = translate(engine, scanned / f"{end}.parquet", nodes[end])
-        width = np.int32 if ids.max(initial=0) <= np.iinfo(np.int32).max else np.int64
-        columns[end] = np.append(ids, -1).astype(width)[load(scanned / f"{end}.npy")]
+        ids = load(numbers / f"{end}.npy")
+        columns[end] = np.append(ids, ids.dtype.type(-1))[load(scanned / f"{end}.npy")]
     return Chunk(**columns, first_day=days[0], last_day=days[-1])
 
 

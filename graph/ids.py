@@ -7,22 +7,21 @@ arrive later add numbers at the end and change none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data.engine import Engine
+from data.engine import Engine, in_pieces
 
 NODES = pa.schema(
     [pa.field("entity_id", pa.string(), nullable=False), pa.field("known_at", pa.int64(), nullable=False)]
 )
 """Schema of a node table; the row number is the internal id."""
-
-NUMBERED = NODES.append(pa.field("event_at", pa.int64()))
-"""A node table with when an event first named the node [us], null where none did."""
 
 SQL = Path(__file__).parent / "sql"
 
@@ -30,25 +29,33 @@ Mention = tuple[pa.Array | pa.ChunkedArray, NDArray[np.int64]]
 """Ids (string, null where a row names none) and when each row became readable [us]; equal lengths."""
 
 
-def number(engine: Engine, catalogue: pa.Table, named: Sequence[Path], before: pa.Table) -> Iterator[pa.Table]:
-    """All nodes of a type in order, in pieces (schema NUMBERED).
+def number(engine: Engine, settled: pa.Table, catalogue: pa.Table, named: Sequence[Path]) -> Iterator[pa.Table]:
+    """All nodes of a type in order, in pieces of PIECE_ROWS rows (schema NODES): `settled`, then the others.
 
-    `catalogue` and `before` (schema NODES) hold what the catalogue and earlier events name, the Parquet files `named`
-    (schema NODES) what other events do; ids may repeat. Grouped and sorted by DuckDB, which spills.
+    `settled` (schema NODES) are nodes whose numbers stand; `catalogue` (schema NODES) and the Parquet files `named`
+    (schema NODES) hold what the catalogue and events name, all settled ones or known later; ids may repeat. Grouped and
+    sorted by DuckDB, which spills.
     """
     engine.connection.register("catalogue", catalogue)
-    engine.connection.register("before", before)
-    if not named:
-        return engine.tables("number_known", NUMBERED)
-    return engine.tables("number", NUMBERED, named=[str(path) for path in named])
+    engine.connection.register("settled", settled)
+    if named:
+        fresh = engine.batches("number", named=[str(path) for path in named])
+    else:
+        fresh = engine.batches("number_catalogue")
+    columns = pa.schema([field.with_nullable(True) for field in NODES])  # as DuckDB gives them
+    return in_pieces(chain(settled.cast(columns).to_batches(), fresh), NODES)
 
 
-def translate(engine: Engine, names: Path, nodes: Path) -> NDArray[np.int64]:
-    """Internal ids int64 (n,) of the ids in Parquet file `names`, by the node table in file `nodes`; -1 if unknown."""
-    found = engine.arrow("translate", names=str(names), nodes=str(nodes))
-    ids = np.full(pq.read_metadata(names).num_rows, -1, np.int64)
-    ids[found["code"].to_numpy()] = found["id"].to_numpy()
-    return ids
+def translate(engine: Engine, names: Sequence[Path], nodes: Path) -> list[NDArray[Any]]:
+    """Internal ids int (n,) of the ids in each Parquet file of `names`, by the node table in file `nodes`; -1 where
+    unknown. The node table is read once, so that many files cost little more than one."""
+    sizes = [pq.read_metadata(file).num_rows for file in names]
+    first = np.cumsum([0, *sizes])
+    found = engine.arrow("translate", names=[str(file) for file in names], nodes=str(nodes))
+    wide = pq.read_metadata(nodes).num_rows > np.iinfo(np.int32).max
+    ids = np.full(first[-1], -1, np.int64 if wide else np.int32)
+    ids[first[found["file"].to_numpy()] + found["code"].to_numpy()] = found["id"].to_numpy()
+    return np.split(ids, first[1:-1])
 
 
 def mentions(parts: Iterable[Mention]) -> pa.Table:

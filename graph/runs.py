@@ -7,6 +7,7 @@ begin. A chunk touches few rows of a large graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,17 @@ class Sorted:
             save(folder / "kind.npy", self.kind[own])
 
 
-def write_run(chunk: Chunk, engaged: NDArray[np.bool_], sizes: Mapping[str, int], folder: Path) -> None:
+def write_run(
+    chunk: Chunk, engaged: NDArray[np.bool_], sizes: Mapping[str, int], folder: Path, threads: int = 1
+) -> None:
     """Write the edges of `chunk` to `folder`: both directions of every event relation and the DERIVED ones.
 
     `engaged` bool (event types,) says which show interest; `sizes` are the nodes known at the chunk's end, by type.
     Pure function of its arguments. Time O(events + nodes) a direction. Memory: about 60 bytes an event.
     """
-    for job in _jobs(chunk, engaged):
-        _write(folder, chunk, job, sizes)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda job: _write(folder, chunk, job, sizes), _jobs(chunk, engaged)):
+            pass
 
 
 @dataclass(frozen=True)

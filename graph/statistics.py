@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,26 +15,37 @@ from graph.store import CO_ENGAGED, FORWARD, NODE_TYPES, SHARES_USERS, Relation
 QUANTILES = (0.5, 0.9, 0.99)
 
 
-def statistics(nodes: Mapping[str, int], degrees: Callable[[Relation], NDArray[np.int64]]) -> dict[str, Any]:
+def statistics(
+    nodes: Mapping[str, int], degrees: Callable[[Relation], NDArray[np.int64]], threads: int = 1
+) -> dict[str, Any]:
     """Degrees by node type (over all relations that touch it) and, by relation, of its source and target side.
 
     `nodes` counts each type; `degrees` gives the edges of each source node of a relation, int64 (n,). Each entry:
-    nodes, isolated (without an edge), mean, p50, p90, p99, max. Memory grows with the nodes, not with the edges.
+    nodes, isolated (without an edge), mean, p50, p90, p99, max. Memory grows with nodes and `threads` only.
     """
     totals = {kind: np.zeros(nodes[kind], np.int64) for kind in NODE_TYPES}
-    relations: dict[str, Any] = {}
-    for relation in (*FORWARD, CO_ENGAGED, SHARES_USERS):
+    lock = Lock()
+
+    def of(relation: Relation) -> dict[str, Any] | None:
         out = degrees(relation)
         edges = int(out.sum())
         if not edges:
-            continue
+            return None
         sides = {"src": out}
         if relation in FORWARD:  # the others hold both directions of each pair already
             sides["dst"] = degrees(relation.reverse)
-        for end, degree in sides.items():
-            totals[getattr(relation, end)] += degree
-        relations["-".join(relation)] = {"edges": edges, **{end: summary(degree) for end, degree in sides.items()}}
-    return {"node_types": {kind: summary(degree) for kind, degree in totals.items()}, "relations": relations}
+        with lock:
+            for end, degree in sides.items():
+                totals[getattr(relation, end)] += degree
+        return {"edges": edges, **{end: summary(degree) for end, degree in sides.items()}}
+
+    names = (*FORWARD, CO_ENGAGED, SHARES_USERS)
+    with ThreadPoolExecutor(threads) as pool:
+        relations = {"-".join(name): found for name, found in zip(names, pool.map(of, names), strict=True) if found}
+        return {
+            "node_types": dict(zip(totals, pool.map(summary, totals.values()), strict=True)),
+            "relations": relations,
+        }
 
 
 def degrees_of(rowptrs: Iterable[NDArray[np.int64]], rows: int) -> NDArray[np.int64]:

@@ -37,6 +37,13 @@ def main() -> None:
     """Measure the parts asked for, print progress, append rows part by part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="events of the log (default 10,000,000)")
+    parser.add_argument(
+        "--entities-of",
+        type=int,
+        default=None,
+        help="have as many users, products and so on as a log of so many events (default: 1 user to 50 events, also "
+        "in the larger log of `growth`)",
+    )
     parser.add_argument("--days", type=int, default=100, help="days of the log")
     parser.add_argument("--parts", default="build,increment,sampler", help=f"any of {','.join(PARTS)}")
     parser.add_argument("--configs", default="plain,everything", help="which of both `increment` and `growth` build")
@@ -60,9 +67,11 @@ def _run(options: argparse.Namespace) -> None:
         largest = options.events * (growth.TIMES + 1 if "growth" in parts else 1)
         world.check_disk(Path(scratch), largest)
         store = Store(Path(scratch) / "store")
-        config = world.sized(options.events, options.days, options.seed)
+        config = world.sized(options.events, options.days, options.seed, options.entities_of)
         whole, seconds = world.generate(store, config)
-        bench = Bench(store, Path(scratch), whole, config, options.repeats, options.limit_gib, load, configs)
+        bench = Bench(
+            store, Path(scratch), whole, config, options.repeats, options.limit_gib, load, options.entities_of, configs
+        )
         bench.say(f"log of {bench.events:,} events made in {seconds:.1f} s, {world.size_mb(whole):,.0f} MB")
         bench.add("generator", "", "time", "s", [seconds])
         bench.add("generator", "", "disk", "MB", [world.size_mb(whole)])

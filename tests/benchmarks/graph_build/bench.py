@@ -37,6 +37,7 @@ class Bench:
     repeats: int
     limit_gib: float
     load: float
+    entities_of: int | None = None
     configs: dict[str, dict[str, Any]] = field(default_factory=lambda: CONFIGS)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -57,7 +58,8 @@ class Bench:
     def shape(self, events: int) -> str:
         """Size of a log of `events`, and whether the machine did other work."""
         busy = f", beside other work (load {self.load:.1f})" if self.load > QUIET_LOAD else ""
-        return f"{events:,} events, {self.config.days} days{busy}"
+        nodes = f", entities of {self.entities_of:,} events" if self.entities_of else ""
+        return f"{events:,} events{nodes}, {self.config.days} days{busy}"
 
     def flush(self) -> None:
         """Append the gathered rows to the result file: called when the checks of a part have passed."""

@@ -12,7 +12,9 @@ TIMES = 10
 def measure(bench: Bench) -> None:
     """Rows of the large build and of both ratios, for each configuration asked for."""
     config = bench.config
-    large, seconds = world.generate(bench.store, world.sized(config.events * TIMES, config.days, config.seed))
+    large, seconds = world.generate(
+        bench.store, world.sized(config.events * TIMES, config.days, config.seed, bench.entities_of)
+    )
     shape = bench.shape(large.rows(EVENT_PARTS))
     bench.say(f"log of {large.rows(EVENT_PARTS):,} events made in {seconds:.1f} s, {world.size_mb(large):,.0f} MB")
     bench.add("generator", "", "time", "s", [seconds], shape)

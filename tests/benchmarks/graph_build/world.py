@@ -22,9 +22,11 @@ BYTES_PER_EVENT = 300
 _CATALOGUE = ("products", "advertisers", "campaigns", "users")
 
 
-def sized(events: int, days: int, seed: int) -> Config:
-    """A log whose entities grow with its events, so that a node's degree does not depend on the size."""
-    users, products, advertisers = max(events // 50, 100), max(events // 200, 200), max(events // 20_000, 10)
+def sized(events: int, days: int, seed: int, entities_of: int | None = None) -> Config:
+    """A log whose entities grow with its events, so that a node's degree does not depend on the size; or with as many
+    entities as a log of `entities_of` events has."""
+    scale = entities_of or events
+    users, products, advertisers = max(scale // 50, 100), max(scale // 200, 200), max(scale // 20_000, 10)
     return Config(
         users=users,
         products=products,
