@@ -5,67 +5,84 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
-from pydantic import Field
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, UtcTime
+from data.context import Metrics, RunContext
 from data.errors import SystemStateError, UsageError
 from data.schema import to_micros
 from encoders.attributes import AttributeEncoder, fit_knots
 from encoders.base import MODALITIES, Vectors
-from encoders.content import OF_USERS, content_of, fit_fusion, presence_of, with_products
+from encoders.catalogue_media import contents, read_media
+from encoders.content import (
+    OF_USERS,
+    Presence,
+    Shelf,
+    Source,
+    Sources,
+    fit_fusion,
+    mask_of,
+    owners,
+    parts_of,
+    parts_with_products,
+    with_products,
+)
 from encoders.describe import Facts
-from encoders.entities import ENTITY_TYPES, Catalogue, read_catalogue
+from encoders.duplicates import originals, table
+from encoders.entities import ENTITY_TYPES, Catalogue, Entities, read_catalogue
 from encoders.fuse import Fusion, Whitening
-from encoders.text import PACKAGED_MODEL, TextEncoder
+from encoders.settings import Config
+from encoders.text import TextEncoder
 from encoders.text_cache import encode_texts
 
+__all__ = ["Config", "embed_texts", "run", "source_identity"]
 
-class Config(StageConfig):
-    """Options of the stage."""
 
-    t0: UtcTime = Field(description="Whitening and quantiles look only at rows known before this time.")
-    model: str = Field(default=PACKAGED_MODEL, description="Text encoder: the packaged one, a hub name or a folder.")
-    max_tokens: int = Field(default=64, gt=2, description="Tokens of a text that are read; longer texts are cut.")
-    batch_tokens: int = Field(default=512, gt=0, description="Tokens a batch; sets its shape, so the last bits.")
-    dim: int = Field(default=64, gt=0, description="D, components of a content vector.")
-    power: float = Field(default=0.5, ge=0, le=1, description="Whitening strength: 0 is PCA alone, 1 is full.")
-    regularisation: float = Field(default=0.1, ge=0, description="Part of the mean variance added to each direction.")
-    text_weight: float = Field(default=1.0, gt=0, description="Weight of text in the mean of the modalities.")
-    attributes_weight: float = Field(default=0.4, ge=0, description="Weight of attributes in the mean.")
-    attributes_dim: int = Field(default=128, gt=0, le=512, description="Components of a hashed attribute vector.")
-    category_decay: float = Field(default=0.8, gt=0, le=1, description="Factor from one category level to the next.")
-    labels: tuple[str, ...] = Field(default=(), description="Attributes whose numbers are names, not quantities.")
-    own_weight: float = Field(default=0.25, ge=0, description="Weight of an advertiser's text beside its products'.")
+def source_identity(config: Config) -> list[str]:
+    """What identifies the pictures and films in the artifact key: path and sha256 of every file below `media_root`.
+
+    Each file is read once a process. Raises BadDataError when there is no such folder.
+    """
+    if config.media_root is None or config.image_model is None:
+        return []
+    return contents(config.media_root, config.caps)
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
-    """Encode every distinct text once, whiten, fuse, write entities_*, content_*, mask_*, text.npy and the encoders.
+    """Encode every distinct text, picture and film once, whiten, fuse; write what was read and what could not be.
 
-    Time: one pass of the text encoder over the distinct texts (resumed batch by batch after a kill), the rest linear
-    in the entities. Memory: 4 bytes x (D + text components) a distinct text or entity, plus the catalogue's strings.
+    entities_*.parquet (entity_id, text_row, image_row, video_row, category), content_*.npy (n, D), mask_*.npy (n, M),
+    parts_*.npy (n, M, D) before fusion, raw text.npy, image.npy and video.npy, copies.parquet, quarantine.parquet, and
+    the encoders. Time: one pass of each encoder over its distinct items (resumed shard by shard after a kill), the rest
+    linear in the entities. Memory: 4 bytes x (D M + components of a raw vector) a distinct item or entity, plus the
+    catalogue's strings.
     """
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
     encoder = TextEncoder(config.model, config.max_tokens)
     texts = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
+    media = read_media(config, catalogue.entities["product"], out, ctx)
     torch.set_num_threads(ctx.threads)
     facts = _attribute_encoder(config, catalogue, before)
-    attributes = facts.encode(catalogue.facts)
-    weights = {"text": config.text_weight, "attributes": config.attributes_weight}
-    options = (config.dim, config.power, config.regularisation, weights)
+    sources = _sources(catalogue, texts, facts.encode(catalogue.facts), media.sources)
     with threadpool_limits(1):  # BLAS sums in another order with another number of threads
-        fusion = fit_fusion(catalogue, texts, attributes, before, *options)
-        coverage = _write_content(config, catalogue, fusion, texts, attributes, out)
+        fusion = _fusion(config, catalogue, sources, before)
+        figures = _write_content(config, catalogue, fusion, sources, media.rows, out)
     save_file(fusion.tensors(), out.file("fusion.safetensors"))
-    described = {"text": encoder.identity, "attributes": facts.identity, "max_tokens": config.max_tokens}
-    out.write_json("encoder.json", {**described, "knots": dict(facts.knots), "weights": dict(fusion.weights)})
+    described = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
+    described |= {"max_tokens": config.max_tokens, "knots": dict(facts.knots), "weights": dict(fusion.weights)}
+    described |= {"modalities": list(fusion.modalities)}
+    out.write_json("encoder.json", described)
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
-    return {"texts": len(catalogue.texts), "records": len(catalogue.facts), "entities": sizes, "coverage": coverage}
+    read = {"texts": len(catalogue.texts), "records": len(catalogue.facts), **media.figures}
+    return {**read, "entities": sizes, **figures}
 
 
 def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
@@ -105,22 +122,71 @@ def _attribute_encoder(config: Config, catalogue: Catalogue, before: int) -> Att
     return AttributeEncoder(fit_knots(seen, labels), config.attributes_dim, config.category_decay, labels)
 
 
+def _sources(
+    catalogue: Catalogue, texts: Vectors, attributes: Vectors, media: Mapping[str, Source]
+) -> dict[str, dict[str, Source]]:
+    """What is known of the entities of each type, by modality."""
+    found: dict[str, dict[str, Source]] = {}
+    for kind, entities in catalogue.entities.items():
+        facts = OF_USERS if kind == "user" else "attributes"
+        own = {"text": Source(texts, entities.text_row), **(media if kind == "product" else {})}
+        found[kind] = own | {facts: Source(attributes, entities.facts_row)}
+    return found
+
+
+def _fusion(config: Config, catalogue: Catalogue, sources: Mapping[str, Sources], before: int) -> Fusion:
+    early, early_users = (catalogue.entities[kind].known_at < before for kind in ("product", "user"))
+    users = sources["user"][OF_USERS]
+    how = (config.dim, config.power, config.regularisation, config.weights)
+    return fit_fusion(sources["product"], early, users, early_users, *how)
+
+
 def _write_content(
-    config: Config, catalogue: Catalogue, fusion: Fusion, texts: Vectors, attributes: Vectors, out: OutputDir
-) -> dict[str, dict[str, float]]:
-    """Write the three files of each entity type; returns the share of entities that have each modality."""
-    products, coverage = None, {}
+    config: Config,
+    catalogue: Catalogue,
+    fusion: Fusion,
+    sources: Mapping[str, Sources],
+    rows: Mapping[str, list[list[int]]],
+    out: OutputDir,
+) -> dict[str, Any]:
+    """Write the files of each entity type; returns the share of entities that have each modality, and the copies."""
+    coverage, copies = {}, {}
+    shelf: Shelf | None = None
     for kind in ENTITY_TYPES:
         entities = catalogue.entities[kind]
-        whitening = OF_USERS if kind == "user" else "attributes"
-        content, presence = content_of(entities, fusion, texts, attributes, whitening), presence_of(entities)
+        parts, present = parts_of(sources[kind], fusion, len(entities.ids))
+        content = fusion.fuse(parts, present)
         if kind == "product":
-            products = content
-        if kind == "advertiser" and products is not None:
-            content, presence = with_products(catalogue, content, products, to_micros(config.t0), config.own_weight)
-        out.write_table(f"entities_{kind}.parquet", entities.table())
-        out.write_array(f"content_{kind}.npy", content)
-        out.write_array(f"mask_{kind}.npy", presence)
-        shares = presence.sum(axis=0) / max(len(presence), 1)
+            original, copies = _copies(config, entities, sources[kind], content, present, out)
+            content, parts = content[original], parts[original]
+            owner = owners(catalogue.entities["advertiser"], entities, to_micros(config.t0))
+            shelf = Shelf(owner, content, parts, present)
+        if kind == "advertiser" and shelf is not None:
+            content = with_products(content, shelf, config.own_weight)
+            parts, present = parts_with_products(parts, present, shelf, config.own_weight)
+        mask = mask_of(present, fusion)
+        out.write_table(f"entities_{kind}.parquet", _entity_table(entities, rows if kind == "product" else {}))
+        for name, array in (("content", content), ("parts", parts), ("mask", mask)):
+            out.write_array(f"{name}_{kind}.npy", array)
+        shares = mask.sum(axis=0) / max(len(mask), 1)
         coverage[kind] = {name: round(float(share), 4) for name, share in zip(MODALITIES, shares, strict=True)}
-    return coverage
+    return {"coverage": coverage, "copies": copies}
+
+
+def _copies(
+    config: Config, products: Entities, sources: Sources, content: Vectors, present: Presence, out: OutputDir
+) -> tuple[NDArray[np.int64], dict[str, int]]:
+    """Write copies.parquet; the original of each product (n,), and how many copies there are."""
+    original, exact = originals(sources, content, present, products.known_at, config.near_copies)
+    out.write_table("copies.parquet", table(products.ids, original, exact))
+    copies = int((original != np.arange(len(original))).sum())
+    return original, {"exact": int(exact.sum()), "near": copies - int(exact.sum())}
+
+
+def _entity_table(entities: Entities, rows: Mapping[str, list[list[int]]]) -> pa.Table:
+    """Ids, category, and which rows of the raw vectors belong to each: text_row (-1: none), image_rows, video_rows."""
+    none: list[list[int]] = [[]] * len(entities.ids)
+    columns = {"entity_id": pa.array(entities.ids, pa.string()), "text_row": pa.array(entities.text_row, pa.int32())}
+    for name in ("image", "video"):
+        columns[f"{name}_rows"] = pa.array(rows.get(name, none), pa.list_(pa.int32()))
+    return pa.table(columns | {"category": pa.array(entities.category, pa.string())})

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
@@ -49,7 +48,11 @@ class Distinct(Generic[Key]):
 
 @dataclass
 class Entities:
-    """Entities of one type, sorted by id. text_row, facts_row (-1: none) point into `Catalogue.texts` and `.facts`."""
+    """Entities of one type, sorted by id.
+
+    text_row, facts_row (-1: none) point into `Catalogue.texts` and `.facts`; `images` and `video` are paths as the
+    catalogue gives them.
+    """
 
     ids: list[str] = field(default_factory=list)
     category: list[str | None] = field(default_factory=list)
@@ -57,6 +60,8 @@ class Entities:
     known: list[int] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
     facts: list[int] = field(default_factory=list)
+    images: list[tuple[str, ...]] = field(default_factory=list)
+    video: list[str | None] = field(default_factory=list)
     text_row: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     facts_row: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
@@ -64,11 +69,6 @@ class Entities:
     def known_at(self) -> NDArray[np.int64]:
         """When each row could first be read [us], int64 (n,)."""
         return np.array(self.known, np.int64)
-
-    def table(self) -> pa.Table:
-        """Columns entity_id, text_row, category, as written."""
-        columns = {"entity_id": pa.array(self.ids, pa.string()), "text_row": pa.array(self.text_row, pa.int32())}
-        return pa.table(columns | {"category": pa.array(self.category, pa.string())})
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ def read_catalogue(events: ArtifactRef) -> Catalogue:
         into.known.append(row["known_at"])
         into.text.append(texts.number(text))
         into.facts.append(facts.number(record))
+        into.images.append(tuple(dict.fromkeys(path for path in row.get("image") or () if path)))
+        into.video.append(row.get("video") or None)
 
     for row in _rows(events, "products.parquet"):
         add("product", row["product_id"], row, product_text(row), product_facts(row), leaf(row["category"]))

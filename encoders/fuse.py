@@ -7,15 +7,17 @@ that fits best on entities that have both (Schoenemann, 1966), so that their ave
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from torch import Tensor, nn
 
-from encoders.base import Vectors, unit
+from encoders.base import MODALITIES, Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,16 @@ class Fusion:
     whitenings: Mapping[str, Whitening]
     weights: Mapping[str, float]
 
-    def fuse(self, parts: Mapping[str, tuple[Vectors, NDArray[np.bool_]]]) -> Vectors:
-        """Unit-norm content (n, D) of whitened rows (n, D) by modality with their presence (n,); zero without any."""
-        total = sum(self.weights[name] * present[:, None] * rows for name, (rows, present) in parts.items())
-        return unit(np.asarray(total))
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """The modalities that parts hold, in the order of MODALITIES."""
+        return tuple(name for name in MODALITIES if name in self.whitenings)
+
+    def fuse(self, parts: Vectors, present: NDArray[np.bool_]) -> Vectors:
+        """Unit-norm content (n, D) of whitened `parts` (n, P, D), of which `present` (n, P) say which there are; zero
+        without any. P are `modalities`."""
+        weights = present * np.array([self.weights[name] for name in self.modalities])
+        return unit(np.einsum("np,npd->nd", weights, parts))
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The whitenings as named arrays, for safetensors."""
@@ -78,3 +86,50 @@ class Fusion:
         found = load_file(path)
         names = sorted({name.rsplit(".", 1)[0] for name in found})
         return cls({n: Whitening(found[f"{n}.mean"], found[f"{n}.components"]) for n in names}, weights)
+
+
+class GatedFusion(nn.Module):
+    """Content from whitened parts with a learned weight for each modality of each entity.
+
+    The weight is the untrained one times 2 sigmoid(MLP(parts, present)), whose last layer starts at zero: at the start
+    this is `Fusion.fuse`, and with modalities missing the rest still counts. `weights` (M,) are those of the mean.
+    """
+
+    def __init__(self, dim: int, weights: Sequence[float], hidden: int = 64) -> None:
+        super().__init__()
+        modalities = len(weights)
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float32))
+        self.hidden = nn.Linear(modalities * (dim + 1), hidden)
+        self.gate = nn.Linear(hidden, modalities)
+        nn.init.zeros_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+
+    def forward(self, parts: Tensor, present: Tensor) -> Tensor:
+        """Unit-norm content (..., D) of parts (..., M, D), of which `present` bool (..., M) are there; zero without
+        any."""
+        there = present.to(parts.dtype)
+        parts = parts * there.unsqueeze(-1)
+        seen = torch.cat([parts.flatten(-2), there], dim=-1)
+        gate = 2 * torch.sigmoid(self.gate(nn.functional.gelu(self.hidden(seen))))
+        return nn.functional.normalize(((gate * self.weights * there).unsqueeze(-1) * parts).sum(-2), dim=-1)
+
+
+class ContentPool(nn.Module):
+    """One vector of many: attention over the products of an advertiser (Lee et al., 2019, arXiv:1810.00825, with one
+    seed), which starts as their mean."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(dim, 1, bias=False)
+        nn.init.zeros_(self.score.weight)
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Unit-norm rows (N, D) of jagged `values` (T, D), of which row i has offsets[i] .. offsets[i + 1] - 1; zero
+        for an empty row. `offsets` int64 (N + 1,)."""
+        rows = torch.repeat_interleave(torch.arange(len(offsets) - 1, device=values.device), offsets.diff())
+        score = self.score(values).squeeze(-1)
+        top = torch.full((len(offsets) - 1,), -torch.inf, dtype=score.dtype, device=score.device)
+        top = top.scatter_reduce(0, rows, score.detach(), "amax")
+        weight = torch.exp(score - top[rows])
+        pooled = torch.zeros(len(offsets) - 1, values.shape[1], dtype=values.dtype, device=values.device)
+        return nn.functional.normalize(pooled.index_add(0, rows, weight.unsqueeze(-1) * values), dim=-1)

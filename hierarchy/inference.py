@@ -79,7 +79,12 @@ class FrozenLearner:
 
     @torch.no_grad()
     def encode_content(self, content: Vectors, kind: str = "product") -> Vectors:
-        """Unit vectors (n, d) of entities known by content (n, D) alone: the path of text queries."""
+        """Unit vectors (n, d) of entities of which only a text is known, by its content (n, D): the path of queries."""
+        gate = self.model.encoder.shape.gate
+        if gate:
+            there = np.array([name == "text" for name, _ in gate], np.float32)
+            parts = (content[:, None, :] * there[:, None]).reshape(len(content), -1)
+            content = np.concatenate([parts, np.tile(there, (len(content), 1))], axis=1)
         vectors: Vectors = self.model.encoder(from_content(content, kind), self.prototypes)[:, 0].numpy()
         return vectors
 
@@ -93,7 +98,7 @@ class EntityEncoder:
         budgets = Budget(**config["user_budget"]), Budget(**config["item_budget"])
         self.samplers = make_samplers(self.store, *budgets)
         known = {k: learner.ref.table(f"known_{k}.parquet")["entity_id"].combine_chunks() for k in WITH_ID}
-        self.table = open_content(features, self.store, known)
+        self.table = open_content(features, self.store, known, bool(self.learner.model.encoder.shape.gate))
 
     def encode(self, kind: str, nodes: NDArray[np.int64], time: int) -> Vectors:
         """Unit vectors (B, Q, d) of internal ids of one type as of `time` [us]."""

@@ -43,6 +43,9 @@ class Config(StageConfig):
     dim: int = Field(default=64, gt=0, description="d, components of an interest vector.")
     layers: int = Field(default=2, ge=0, description="Transformer layers.")
     heads: int = Field(default=4, gt=0, description="Attention heads; divides dim.")
+    gated_fusion: bool = Field(
+        default=False, description="Learn the weight of each modality of each entity, instead of one weight for all."
+    )
     user_heads: int = Field(default=1, ge=1, description="Vectors per user.")
     user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
     item_budget: Budget = Field(default=Budget(8, 0, 8, 4), description="Token slots of a product or advertiser.")
@@ -87,7 +90,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     samplers = make_samplers(store, config.user_budget, config.item_budget)
     visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
     known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
-    table = open_content(inputs["features"], store, known)
+    table = open_content(inputs["features"], store, known, config.gated_fusion)
     edges = TrainingEdges(store, config.funnel, end, ctx.seed)
     batches = BatchMaker(store, table, edges, samplers, visible, ctx.seed)
     torch.manual_seed(derive_seed(ctx.seed, "learner"))
@@ -130,6 +133,7 @@ def _shape(config: Config, table: ContentTable, known: Mapping[str, pa.Array]) -
         id_rows=sum(len(ids) for ids in known.values()),
         user_heads=config.user_heads,
         num_levels=len(config.levels),
+        gate=table.gate,
     )
 
 

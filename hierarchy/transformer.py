@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding, normalize
 
+from encoders.fuse import GatedFusion
 from graph.store import NODE_TYPES
 from hierarchy.attention import LatentAttention
 from hierarchy.bias import BiasTables, HubBias
@@ -25,7 +26,8 @@ class EncoderShape:
     """Sizes that fix the encoder's parameters; stored beside the weights.
 
     content_dim D, dim d, layers, heads, id_rows (rows of the id residual table, without the empty row 0), user_heads
-    (vectors per user), num_levels (of primitives).
+    (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are fused
+    here; empty: content comes fused).
     """
 
     content_dim: int
@@ -35,6 +37,7 @@ class EncoderShape:
     id_rows: int
     user_heads: int
     num_levels: int
+    gate: tuple[tuple[str, float], ...] = ()
 
 
 class InterestEncoder(nn.Module):
@@ -44,6 +47,7 @@ class InterestEncoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.content = nn.Parameter(torch.eye(shape.content_dim, shape.dim))
+        self.gate = GatedFusion(shape.content_dim, [weight for _, weight in shape.gate]) if shape.gate else None
         self.types = nn.Parameter(torch.zeros(len(NODE_TYPES), shape.dim))
         self.ids = nn.Parameter(torch.zeros(shape.id_rows + 1, shape.dim))
         self.bias = BiasTables(1 + shape.layers * shape.heads)
@@ -63,7 +67,15 @@ class InterestEncoder(nn.Module):
 
     def embed(self, content: torch.Tensor, id_row: torch.Tensor) -> torch.Tensor:
         """Token vectors (..., d) of content with type columns (..., Dx) and id rows (...)."""
+        if self.gate is not None:
+            content = self._fused(self.gate, content)
         return content @ torch.cat([self.content, self.types]) + embedding(id_row, self.ids, padding_idx=0)
+
+    def _fused(self, gate: GatedFusion, content: torch.Tensor) -> torch.Tensor:
+        """Content with type columns (..., D + 5) of parts, presence and type columns."""
+        modalities, dim = len(self.shape.gate), self.shape.content_dim
+        parts, present, types = content.split([modalities * dim, modalities, len(NODE_TYPES)], dim=-1)
+        return torch.cat([gate(parts.unflatten(-1, (modalities, dim)), present), types], dim=-1)
 
     def _query(self, seeds: Seeds, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""

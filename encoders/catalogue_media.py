@@ -1,0 +1,117 @@
+"""Pictures and films of the catalogue's products, from paths to vectors, with a list of all that could not be read."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from data.artifacts import OutputDir
+from data.context import RunContext
+from data.errors import BadDataError
+from data.sources.consumed import digest
+from encoders.base import Identity
+from encoders.content import Source
+from encoders.entities import Entities
+from encoders.image import ImageEncoder, load_image_encoder
+from encoders.media.caps import Caps
+from encoders.media.listing import listing
+from encoders.media.pool import Decoder
+from encoders.pictures import PictureEncoder, Seen, albums, encode_pictures
+from encoders.settings import Config
+from encoders.video import VideoEncoder
+
+QUARANTINE = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("entity_id", "modality", "path", "reason")]
+)
+"""Pictures and films that could not be read, and why (encoders.media.reasons); the product goes on without them."""
+
+
+@dataclass
+class Media:
+    """What was read: sources by modality, each product's rows in the raw vectors, identities of the encoders, figures
+    for the metrics."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    rows: dict[str, list[list[int]]] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunContext) -> Media:
+    """Encode the pictures and films of `products`; write image.npy, video.npy and quarantine.parquet.
+
+    Without `media_root` or `image_model`, and where the catalogue names none, nothing is read and no model is loaded.
+    """
+    media = Media()
+    named = {"image": products.images, "video": [(path,) if path else () for path in products.video]}
+    named = {name: paths for name, paths in named.items() if any(paths)}
+    if "video" in named and not config.video_frames:
+        del named["video"]
+    rows: list[dict[str, str]] = []
+    if config.media_root is not None and config.image_model is not None and named:
+        encoder = load_image_encoder(config.image_model, config.device, config.dtype, config.compile)
+        for name, paths in named.items():
+            seen = _encode(name, encoder, paths, config, out, ctx, media)
+            media.rows[name] = [[seen.row[path] for path in own if path in seen.row] for own in paths]
+            if len(seen.vectors):
+                media.sources[name] = albums(seen, paths)
+            rows += _unread(name, products.ids, paths, seen)
+    out.write_table("quarantine.parquet", pa.Table.from_pylist(rows, schema=QUARANTINE))
+    media.figures["unread"] = dict(sorted(Counter(row["reason"] for row in rows).items()))
+    return media
+
+
+def _encode(
+    name: str,
+    image: ImageEncoder,
+    paths: list[tuple[str, ...]],
+    config: Config,
+    out: OutputDir,
+    ctx: RunContext,
+    media: Media,
+) -> Seen:
+    assert config.media_root is not None
+    frames = 0 if name == "image" else config.video_frames
+    encoder: PictureEncoder = VideoEncoder(image, frames) if frames else image
+    size = image.geometry.size
+    blank = np.zeros((frames, size, size, 3) if frames else (size, size, 3), np.uint8)
+    distinct = sorted({path for own in paths for path in own})
+    files = listing(config.media_root, distinct, config.caps, ctx.threads)
+    with Decoder(config.media_root, image.geometry, config.caps, config.decoders) as decoder:
+        seen = encode_pictures(name, encoder, files, partial(decoder.pictures, frames=frames), blank, out, ctx)
+    media.identities[name] = encoder.identity
+    media.figures[f"{name}s"] = len(seen.vectors)
+    return seen
+
+
+def _unread(name: str, ids: list[str], paths: list[tuple[str, ...]], seen: Seen) -> Iterator[dict[str, str]]:
+    for identity, own in zip(ids, paths, strict=True):
+        for path in own:
+            if path in seen.reasons:
+                yield {"entity_id": identity, "modality": name, "path": path, "reason": seen.reasons[path]}
+
+
+def contents(root: Path, caps: Caps) -> list[str]:
+    """<path>:<sha256> of every regular file below `root`, sorted; of one beyond the byte cap, its size.
+
+    Links are not followed. Raises BadDataError when there is no such folder.
+    """
+    if not root.is_dir():
+        raise BadDataError(f"expected a folder with the catalogue's pictures at {root}: set features.media_root")
+    found = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                size = path.stat().st_size
+                held = digest(path) if size <= caps.bytes else f"{size} bytes"
+                found.append(f"{path.relative_to(root).as_posix()}:{held}")
+    return sorted(found)
