@@ -34,6 +34,10 @@ QUARANTINE = pa.schema(
 """Pictures and films that could not be read, and why (encoders.media.reasons); the product goes on without them."""
 
 
+Paths = list[tuple[str, ...]]
+"""The paths of each product."""
+
+
 @dataclass
 class Media:
     """What was read: sources by modality, each product's rows in the raw vectors, identities of the encoders, figures
@@ -51,10 +55,10 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
     Without `media_root` or `image_model`, and where the catalogue names none, nothing is read and no model is loaded.
     """
     media = Media()
-    named = {"image": products.images, "video": [(path,) if path else () for path in products.video]}
+    named: dict[str, Paths] = {"image": products.images}
+    if config.video_frames:
+        named["video"] = [(path,) if path else () for path in products.video]
     named = {name: paths for name, paths in named.items() if any(paths)}
-    if "video" in named and not config.video_frames:
-        del named["video"]
     rows: list[dict[str, str]] = []
     if config.media_root is not None and config.image_model is not None and named:
         encoder = load_image_encoder(config.image_model, config.device, config.dtype, config.compile)
@@ -72,7 +76,7 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
 def _encode(
     name: str,
     image: ImageEncoder,
-    paths: list[tuple[str, ...]],
+    paths: Paths,
     config: Config,
     out: OutputDir,
     ctx: RunContext,
@@ -92,7 +96,7 @@ def _encode(
     return seen
 
 
-def _unread(name: str, ids: list[str], paths: list[tuple[str, ...]], seen: Seen) -> Iterator[dict[str, str]]:
+def _unread(name: str, ids: list[str], paths: Paths, seen: Seen) -> Iterator[dict[str, str]]:
     for identity, own in zip(ids, paths, strict=True):
         for path in own:
             if path in seen.reasons:

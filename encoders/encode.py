@@ -58,8 +58,8 @@ def source_identity(config: Config) -> list[str]:
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Encode every distinct text, picture and film once, whiten, fuse; write what was read and what could not be.
 
-    entities_*.parquet (entity_id, text_row, image_row, video_row, category), content_*.npy (n, D), mask_*.npy (n, M),
-    parts_*.npy (n, M, D) before fusion, raw text.npy, image.npy and video.npy, copies.parquet, quarantine.parquet, and
+    entities_*.parquet (entity_id, text_row, image_rows, video_rows, category), content_*.npy (n, D), mask_*.npy (n, M),
+    parts_*.npy (n, P, D) of the P modalities there are, before they are fused, raw text.npy, image.npy and video.npy, copies.parquet, quarantine.parquet, and
     the encoders. Time: one pass of each encoder over its distinct items (resumed shard by shard after a kill), the rest
     linear in the entities. Memory: 4 bytes x (D M + components of a raw vector) a distinct item or entity, plus the
     catalogue's strings.
@@ -76,7 +76,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
         fusion = _fusion(config, catalogue, sources, before)
         figures = _write_content(config, catalogue, fusion, sources, media.rows, out)
     save_file(fusion.tensors(), out.file("fusion.safetensors"))
-    described = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
+    described: dict[str, Any] = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
     described |= {"max_tokens": config.max_tokens, "knots": dict(facts.knots), "weights": dict(fusion.weights)}
     described |= {"modalities": list(fusion.modalities)}
     out.write_json("encoder.json", described)
@@ -150,7 +150,8 @@ def _write_content(
     out: OutputDir,
 ) -> dict[str, Any]:
     """Write the files of each entity type; returns the share of entities that have each modality, and the copies."""
-    coverage, copies = {}, {}
+    coverage: dict[str, dict[str, float]] = {}
+    copies: dict[str, int] = {}
     shelf: Shelf | None = None
     for kind in ENTITY_TYPES:
         entities = catalogue.entities[kind]

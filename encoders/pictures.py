@@ -147,9 +147,9 @@ def _stacks(
 
 def _fitted(frames: Pixels, blank: Pixels) -> Pixels:
     """Frames uint8 (F, size, size, 3) in the shape of `blank`: one, or as many as that has, evenly spread."""
-    if blank.ndim == 3:
-        return frames[0]
-    return frames[np.arange(len(blank)) * len(frames) // len(blank)]
+    places = 0 if blank.ndim == 3 else np.arange(len(blank)) * len(frames) // len(blank)
+    fitted: Pixels = frames[places]
+    return fitted
 
 
 def _gather(name: str, dim: int, media: Sequence[Media], shards: Sequence[_Shard], out: OutputDir) -> Seen:

@@ -74,8 +74,9 @@ class InterestEncoder(nn.Module):
     def _fused(self, gate: GatedFusion, content: torch.Tensor) -> torch.Tensor:
         """Content with type columns (..., D + 5) of parts, presence and type columns."""
         modalities, dim = len(self.shape.gate), self.shape.content_dim
-        parts, present, types = content.split([modalities * dim, modalities, len(NODE_TYPES)], dim=-1)
-        return torch.cat([gate(parts.unflatten(-1, (modalities, dim)), present), types], dim=-1)
+        widths = [modalities * dim, modalities, len(NODE_TYPES)]
+        parts, present, types = torch.split(content, widths, dim=-1)
+        return torch.cat([gate(parts.reshape(*present.shape, dim), present), types], dim=-1)
 
     def _query(self, seeds: Seeds, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""

@@ -63,10 +63,12 @@ def test_turning_finds_a_hidden_rotation():
 
 
 def test_a_missing_modality_leaves_the_other_alone():
-    fusion = Fusion({}, {"text": 1.0, "attributes": 0.5})
+    plain = Whitening(np.zeros(6, np.float32), np.eye(6, dtype=np.float32))
+    fusion = Fusion({"attributes": plain, "text": plain}, {"text": 1.0, "attributes": 0.5})
+    assert fusion.modalities == ("text", "attributes")
     text, facts = unit(RNG.normal(size=(4, 6))), unit(RNG.normal(size=(4, 6)))
     has_text, has_facts = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 0], bool)
-    content = fusion.fuse({"text": (text, has_text), "attributes": (facts, has_facts)})
+    content = fusion.fuse(np.stack([text, facts], axis=1), np.stack([has_text, has_facts], axis=1))
     np.testing.assert_allclose(content[0], unit(text + 0.5 * facts)[0], atol=1e-6)
     np.testing.assert_allclose(content[1], text[1], atol=1e-6)
     np.testing.assert_allclose(content[2], facts[2], atol=1e-6)

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from encoders.base import MODALITIES
-from encoders.fuse import ContentPool, Fusion, GatedFusion
+from encoders.fuse import ContentPool, Fusion, GatedFusion, Whitening
 
 RNG = np.random.default_rng(0)
 PARTS = RNG.normal(size=(7, len(MODALITIES), 5)).astype(np.float32)
@@ -17,7 +17,8 @@ def gated():
 
 
 def untrained(parts=PARTS, present=PRESENT):
-    return Fusion({}, WEIGHTS).fuse(parts, present)
+    plain = Whitening(np.zeros(5, np.float32), np.eye(5, dtype=np.float32))
+    return Fusion(dict.fromkeys(MODALITIES, plain), WEIGHTS).fuse(parts, present)
 
 
 def test_the_gate_starts_as_the_untrained_mean():
