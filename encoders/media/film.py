@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from encoders.media.caps import Caps
+from encoders.media.containers import is_whole
 from encoders.media.fit import fitted
 from encoders.media.reasons import Reason, Refused
 from encoders.media.sniff import Kind
@@ -33,6 +34,8 @@ def frames(data: bytes, kind: Kind, count: int, geometry: Geometry, caps: Caps) 
     """
     import av
 
+    if not is_whole(data, kind):
+        raise Refused(Reason.BROKEN)
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as container:
             stream = _stream(container, caps)
