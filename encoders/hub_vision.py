@@ -75,7 +75,7 @@ def load_pretrained(model: str) -> tuple[Any, bool]:
         raise SystemStateError(
             f"cannot load the model {model!r} ({str(error).strip().splitlines()[0]}).\n"
             f"Without access to the model hub, set model to a local folder with {_NEEDED}; "
-            "timm's networks need the extra: pip install 'strata[clip]'."
+            "timm's networks need the extra: pip install -e '.[clip]'."
         ) from error
     missing = set(report["missing_keys"])
     pooler = {name for name in missing if name.split(".")[0] == "pooler"}

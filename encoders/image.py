@@ -13,6 +13,7 @@ from encoders.base import Identity, Vectors
 from encoders.hub_vision import load_hub_network
 from encoders.image_network import DTYPES, ImageNetwork
 from encoders.lite0 import PACKAGED_MODEL, load_lite0
+from encoders.open_clip_models import PREFIX, load_open_clip
 from encoders.pixels import Geometry, Normalisation, Pixels
 
 _Forward = Callable[[torch.Tensor], torch.Tensor]
@@ -133,10 +134,16 @@ def _stream(device: torch.device) -> torch.cuda.Stream | None:
 def load_image_encoder(
     model: str = PACKAGED_MODEL, device: str = "cpu", dtype: str = "float32", compile: bool = False
 ) -> ImageEncoder:
-    """An encoder by name: the packaged one, or a folder or hub name of a transformers model.
+    """An encoder by name: the packaged one, a folder or hub name of a transformers model, or what open_clip has
+    (`open_clip:<arch>:<weights file or tag>`, `open_clip:hf-hub:<repository>`).
 
     `compile` pays where many thousand pictures follow: the first chunk takes a minute. Raises UsageError or
     SystemStateError when the model is not to be had.
     """
-    network = load_lite0() if model == PACKAGED_MODEL else load_hub_network(model)
-    return ImageEncoder(network, model, device, dtype, compile)
+    return ImageEncoder(_network(model), model, device, dtype, compile)
+
+
+def _network(model: str) -> ImageNetwork:
+    if model == PACKAGED_MODEL:
+        return load_lite0()
+    return load_open_clip(model)[0] if model.startswith(PREFIX) else load_hub_network(model)
