@@ -17,21 +17,11 @@ _RESAMPLE: dict[int, Literal["bilinear", "bicubic"]] = {2: "bilinear", 3: "bicub
 
 def of_processor(record: Mapping[str, Any]) -> Wanted:
     """The `preprocessor_config.json` of a transformers model. Raises UsageError for what Geometry cannot say."""
-    known = record.get("resample") in _RESAMPLE and record.get("do_resize", True) and not record.get("do_pad")
-    if not known or not math.isclose(record.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-3):
+    steps = record.get("do_resize", True) and record.get("do_rescale", True) and not record.get("do_pad")
+    bytes_only = math.isclose(record.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-3)
+    if not steps or not bytes_only or record.get("resample") not in _RESAMPLE:
         raise _unknown(record)
-    interpolation = _RESAMPLE[record["resample"]]
-    crops = record.get("do_center_crop", False)
-    short = _short_side(record["size"], crops)
-    if not crops and short is not None and "crop_pct" not in record:
-        raise _unknown(record)
-    if short is None:
-        size = _side(record["size"])
-        geometry = Geometry(size, size, interpolation, "squash")
-    elif "crop_pct" in record and short < 384:  # ConvNeXt: the size is that of the crop
-        geometry = Geometry(short, int(short / record["crop_pct"]), interpolation)
-    else:
-        geometry = Geometry(_side(record.get("crop_size", short)), short, interpolation)
+    geometry = _geometry(record, _RESAMPLE[record["resample"]])
     if not record.get("do_normalize", True):
         return geometry, Normalisation((0, 0, 0), (1, 1, 1))
     return geometry, Normalisation(_colours(record["image_mean"]), _colours(record["image_std"]))
@@ -48,6 +38,22 @@ def of_timm(record: Mapping[str, Any]) -> Wanted:
     fit: Literal["crop", "squash"] = "squash" if mode == "squash" else "crop"
     geometry = Geometry(height, math.floor(height / share), interpolation, fit)
     return geometry, Normalisation(_colours(record["mean"]), _colours(record["std"]))
+
+
+def _geometry(record: Mapping[str, Any], interpolation: Literal["bilinear", "bicubic"]) -> Geometry:
+    crops, share = record.get("do_center_crop", False), record.get("crop_pct")
+    short = _short_side(record["size"], crops)
+    if short is None:
+        size = _side(record["size"])
+        return Geometry(size, size, interpolation, "squash")
+    if share:  # ConvNeXt: the size is that of the cut, and large pictures are not cut
+        scaled = int(short / share)
+        return (
+            Geometry(short, scaled, interpolation) if short < 384 else Geometry(short, short, interpolation, "squash")
+        )
+    if not crops:
+        raise _unknown(record)
+    return Geometry(_side(record.get("crop_size", short)), short, interpolation)
 
 
 def _short_side(size: int | Mapping[str, int], crops: bool) -> int | None:

@@ -36,4 +36,4 @@ def test_the_packaged_network_is_counted_convolution_by_convolution():
             module.register_forward_hook(counted)
     total = flops_per_item(encoder)
     assert total == 2 * sum(products)
-    assert total == pytest.approx(2 * 407e6, rel=0.1)  # its authors' figure, normalisation and classifier counted in
+    assert total == pytest.approx(2 * 407e6, rel=0.1)  # the figure its authors state
