@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, UtcTime
+from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
 from data.errors import SystemStateError, UsageError
 from data.schema import to_micros
 from encoders.attributes import AttributeEncoder, fit_knots
@@ -40,6 +40,9 @@ class Config(StageConfig):
     attributes_dim: int = Field(default=128, gt=0, le=512, description="Components of a hashed attribute vector.")
     category_decay: float = Field(default=0.8, gt=0, le=1, description="Factor from one category level to the next.")
     labels: tuple[str, ...] = Field(default=(), description="Attributes whose numbers are names, not quantities.")
+    media_root: Path | None = execution(
+        None, "Folder that the paths of images and films start from; none: no pictures."
+    )
     own_weight: float = Field(default=0.25, ge=0, description="Weight of an advertiser's text beside its products'.")
 
 

@@ -26,7 +26,7 @@ def status(store: Store) -> dict[str, Any]:
     """The published snapshot, keys held by a lease now, and work folders that a stopped run left."""
     running, unfinished = [], []
     for path in sorted((store.root / "work").glob("*/*")):
-        if not path.is_dir() or path.parent.name == "prefect":
+        if not path.is_dir() or path.parent.name in ("media", "prefect"):
             continue
         held = lease.read_lease(path)
         entry = {"stage": path.parent.name, "key": path.name}

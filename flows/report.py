@@ -16,7 +16,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, derive_seed
+from data.context import Metrics, RunContext, StageConfig, derive_seed, execution
 from data.schema import from_micros
 from flows import report_bags as bags
 from flows import report_cards as cards
@@ -46,6 +46,7 @@ class Config(StageConfig):
     dots: int = Field(default=1200, ge=0, le=10_000, description="products drawn on the map, a sample by hash")
     products: int = Field(default=6, ge=0, le=50, description="typical products named for one interest")
     neighbours: int = Field(default=5, ge=0, le=50, description="nearest interests named for one interest")
+    media_root: Path | None = execution(None, "folder that the paths of pictures start from; none are shown if unset")
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
