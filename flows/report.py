@@ -21,6 +21,7 @@ from data.schema import from_micros
 from flows import report_bags as bags
 from flows import report_cards as cards
 from flows import report_ranker as ranker
+from flows import report_simulated as simulated
 from flows import report_tables as tables
 from flows.report_map import load_interests, product_dots
 
@@ -104,6 +105,7 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     script = (_HERE / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     summary = inputs["events"].json("summary.json")
+    mark = simulated.mark_of(summary)
     refs = tables.collect_manifests(inputs)
     verdict, ranker_tables = ranker.section(inputs["ranker"])
     quality = [
@@ -117,13 +119,15 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     return template.render(
         title=config.title,
         name=summary["name"],
+        mark=mark,
+        notice=simulated.NOTICE,
         lead=_LEAD,
-        tiles=_tiles(inputs, drawn, refs),
+        tiles=_tiles(inputs, drawn, refs, mark),
         facts=_facts(summary, inputs),
         kinds=[{"kind": kind, "heading": heading} for kind, heading in _KINDS.items()],
-        quality=[made for made in quality if made["rows"]],
+        quality=simulated.marked((made for made in quality if made["rows"]), mark),
         verdict=verdict,
-        ranker=ranker_tables,
+        ranker=simulated.marked(ranker_tables, mark),
         cost=tables.cost(refs),
         page=drawn,
         style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),
@@ -132,21 +136,24 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     )
 
 
-def _tiles(inputs: Mapping[str, ArtifactRef], drawn: Mapping[str, Any], refs: Sequence[ArtifactRef]) -> list[Tile]:
+def _tiles(
+    inputs: Mapping[str, ArtifactRef], drawn: Mapping[str, Any], refs: Sequence[ArtifactRef], mark: str
+) -> list[Tile]:
     summary = inputs["events"].json("summary.json")
     rows, events = summary["rows"], ", ".join(f"{count:,} {kind}s" for kind, count in _largest(summary["counts"]))
     sizes = Counter(interest["level"] for interest in drawn["interests"])
     interests = " + ".join(str(sizes[level]) for level in sorted(sizes))
     seconds = sum(ref.manifest.get("duration_s") or 0.0 for ref in refs)
     peak = max((ref.manifest.get("peak_rss_mb") or 0.0 for ref in refs), default=0.0)
-    return [
+    found = [
         _tile(f"{rows['events']:,}", "events read", events),
         _tile(f"{rows['users']:,}", "people", f"{rows['products']:,} products of {rows['advertisers']:,} advertisers"),
         _tile(f"{sizes.total():,}", "interests", f"{interests}, from broad to fine"),
         *tables.retrieval_tile(inputs["evaluation"].json("retrieval.json")),
         *ranker.tile(inputs["ranker"]),
-        _tile(f"{seconds / 60:.1f} min", "for the whole pipeline", f"at most {peak / 1024:.1f} GB of memory"),
     ]
+    cost = _tile(f"{seconds / 60:.1f} min", "for the whole pipeline", f"at most {peak / 1024:.1f} GB of memory")
+    return [*({**tile, "label": tile["label"] + mark} for tile in found), cost]
 
 
 def _tile(value: str, label: str, note: str) -> Tile:

@@ -84,7 +84,7 @@ def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
     Time grows with the events, memory with the catalogue and a few slices of a day. Raises BadDataError for other
     files.
     """
-    rows = _catalogue(settings)
+    rows = catalogue(settings)
     given = given_of(rows)
     plan = plan_on(_sizes(settings, ctx), given)
     with ctx.progress.step(f"simulate {settings.days} days", settings.days, "days") as step:
@@ -123,8 +123,8 @@ def _sizes(settings: Settings, ctx: RunContext) -> Config:
     return Config(users=settings.users, events=settings.events, days=settings.days, seed=seed)
 
 
-def _catalogue(settings: Settings) -> list[dict[str, Any]]:
-    """Rows of the catalogue with advertiser and `image`, by product id."""
+def catalogue(settings: Settings) -> list[dict[str, Any]]:
+    """Rows of the catalogue with `advertiser_id` and `image`, by product id; raises BadDataError for other files."""
     columns = dict.fromkeys((*_COLUMNS, _BRAND), pa.string())
     rows: list[dict[str, Any]] = read_table(settings.root, _FILE, columns).sort_by("product_id").to_pylist()
     archive = settings.archive
