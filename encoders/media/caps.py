@@ -1,0 +1,27 @@
+"""Limits on what one file of a catalogue may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from data.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Caps:
+    """`bytes` of a file; `pixels` of a picture or frame as its header says; `seconds` of wall and of processor time
+    for decoding one file; `memory` [bytes] of address space of a decoding process; `frames` of a film that may be asked
+    for; `duration` of a film [s]. Raises UsageError for a cap that is not positive.
+    """
+
+    bytes: int = 20_000_000
+    pixels: int = 50_000_000
+    seconds: float = 10.0
+    memory: int = 1 << 30
+    frames: int = 64
+    duration: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise UsageError(f"expected a positive cap on {name}, got {value}: set a larger one")
