@@ -9,7 +9,7 @@ tile = function (place) {
   const node = inWords.tile(place), { label, pictures: places } = interests[place.i];
   const { size, height } = fitting(label, place);
   const free = place.h - height - 1.5 * size - 22, shown = places.filter((at) => at >= 0);
-  const side = Math.min(72, free, place.w - 12);
+  const side = Math.min(80, free, place.w - 12);
   if (!size || side < 28) return node;
   const images = shown.slice(0, Math.floor((place.w - 8) / (side + 4))).map(picture);
   const shelf = make("span", { class: "shelf" }, ...images);
@@ -32,7 +32,9 @@ drawBag = function (article, entity) {
   if (entity.picture >= 0) article.querySelector(".bag-body").prepend(make("span", { class: "portrait" }, picture(entity.picture)));
   article.querySelectorAll(".events span").forEach((title, k) => {
     const place = entity.events.pictures[k];
-    if (place >= 0) title.prepend(picture(place));
+    if (place < 0) return;
+    title.classList.add("pictured");
+    title.prepend(picture(place));
   });
 };
 

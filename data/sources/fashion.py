@@ -33,6 +33,8 @@ from data.sources.tables import read_table
 _FILE = "products.csv"
 _COLUMNS = ("product_id", "gender", "category", "sub_category", "product_type", "colour", "usage", "title")
 _BRAND, _NO_BRAND = "brand_guess", "unbranded"
+_COLD = 0.3
+"""Share of products and people that come after the first day: what content alone can tell of is worth a look."""
 
 
 class Settings(published.Folder):
@@ -44,7 +46,7 @@ class Settings(published.Folder):
         description="zip of the pictures in the folder; none are used if unset",
     )
     users: int = Field(default=1_500, ge=10, lt=10**8, description="simulated people")
-    events: int = Field(default=300_000, ge=1, description="expected simulated events of the whole log")
+    events: int = Field(default=600_000, ge=1, description="expected simulated events of the whole log")
     days: int = Field(default=112, ge=2, le=9999, description="days of the log, from 2024-01-01 on")
     name: ClassVar[str] = "fashion-images, simulated events"
     time_kind: ClassVar[str] = "clock"
@@ -120,7 +122,8 @@ def given_of(rows: list[dict[str, Any]]) -> Given:
 
 def _sizes(settings: Settings, ctx: RunContext) -> Config:
     seed = derive_seed(ctx.seed, "events", "simulated")
-    return Config(users=settings.users, events=settings.events, days=settings.days, seed=seed)
+    sizes = {"users": settings.users, "events": settings.events, "days": settings.days}
+    return Config(**sizes, cold_share=_COLD, seed=seed)
 
 
 def catalogue(settings: Settings) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ TOTAL_BYTES = 1 << 30
 FILES = 200_000
 """Most pictures."""
 
-_NAME = re.compile(r"[0-9]{1,18}\.jpg", re.ASCII)
+_NAME = re.compile(r"[0-9]{1,18}\.jpg")
 _BROKEN = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 

@@ -92,6 +92,12 @@ def test_nothing_is_shown_before_it_is_known_and_some_products_come_late(events,
     assert plan.advertiser_day.tolist() == [min(first[owner]) for owner in range(len(plan.advertiser_day))]
 
 
+def test_however_many_come_late_no_leaf_is_ever_empty():
+    late = plan_on(CONFIG.model_copy(update={"cold_share": 0.95}), given())
+    assert (late.product_day > 0).mean() > 0.85
+    assert late.products_on(0)[1].min() == 1
+
+
 def test_equal_configs_give_equal_days_and_another_seed_others(plan):
     alone = pa.concat_tables(log.day(plan_on(CONFIG, given()), 7))
     assert alone.equals(pa.concat_tables(log.day(plan, 7)))
