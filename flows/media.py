@@ -13,18 +13,21 @@ FOLDER = "media"
 
 
 def with_media(config: PipelineConfig, store: Store) -> PipelineConfig:
-    """`config` with the folder that `image` paths start from as `media_root` of features and report.
+    """`config` with the folder that `image` paths start from as `media_root` of features, and so of the report.
 
-    Nothing changes when the configuration names a folder itself or the source brings no pictures. Where they lie is no
-    part of any key: what they hold is in the source's identity. Raises BadDataError for a broken archive.
+    It is the one that the configuration names, else that of the source's pictures, unpacked if they are not yet, else
+    none. It is no part of any key: a source's identity covers its pictures, and the features' key what they read.
+    Raises BadDataError for an archive that is missing or broken.
     """
-    unpack = getattr(SOURCES[config.events.source], "unpack_media", None)
-    if unpack is None or config.features.media_root is not None:
-        return _rooted(config, config.features.media_root)
-    with full_disk_explained(store.root):
-        return _rooted(config, unpack(config.events.chosen, store.root / "work" / FOLDER))
-
-
-def _rooted(config: PipelineConfig, root: Path | None) -> PipelineConfig:
+    root = config.features.media_root or _unpacked(config, store)
     changed = {name: getattr(config, name).model_copy(update={"media_root": root}) for name in ("features", "report")}
     return config.model_copy(update=changed)
+
+
+def _unpacked(config: PipelineConfig, store: Store) -> Path | None:
+    unpack = getattr(SOURCES[config.events.source], "unpack_media", None)
+    if unpack is None:
+        return None
+    with full_disk_explained(store.root):
+        folder: Path | None = unpack(config.events.chosen, store.root / "work" / FOLDER)
+    return folder

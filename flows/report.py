@@ -50,7 +50,7 @@ class Config(StageConfig):
     neighbours: int = Field(default=5, ge=0, le=50, description="nearest interests named for one interest")
     picture_size: int = Field(default=80, ge=16, le=96, description="side of a product's picture [pixels]")
     picture_bytes: int = Field(default=4_000_000, ge=0, description="most that all pictures add to the page [bytes]")
-    media_root: Path | None = execution(None, "folder that the paths of pictures start from; none are shown if unset")
+    media_root: Path | None = execution(None, "folder of the pictures; always that of features, so of no effect here")
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:

@@ -89,26 +89,32 @@ def load(engine: Engine, settings: Settings, ctx: RunContext) -> dict[str, Any]:
     rows = catalogue(settings)
     given = given_of(rows)
     plan = plan_on(_sizes(settings, ctx), given)
-    with ctx.progress.step(f"simulate {settings.days} days", settings.days, "days") as step:
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for day in range(settings.days):
-                for table in log.day(plan, day):
-                    yield from table.to_batches()
-                step.advance()
-
-        tables = {
-            "simulated_events": pa.RecordBatchReader.from_batches(schema.EVENTS, batches()),
-            "given_products": _products(rows, plan),
-            "given_advertisers": _advertisers(plan),
-            "simulated_users": _users(plan),
-        }
-        for view, table in tables.items():
-            engine.connection.register(view, table)
-        engine.run("simulated")
-        for view in tables:
-            engine.connection.unregister(view)
+    tables = {
+        "simulated_events": pa.RecordBatchReader.from_batches(schema.EVENTS, _events(plan, ctx)),
+        "given_products": _products(rows, plan),
+        "given_advertisers": _advertisers(plan),
+        "simulated_users": _users(plan),
+    }
+    for view, table in tables.items():
+        engine.connection.register(view, table)
+    engine.run("simulated")
+    for view in tables:
+        engine.connection.unregister(view)
     return {"pictures": sum(row["image"] is not None for row in rows), "interests": len(given.leaves())}
+
+
+def catalogue(settings: Settings) -> list[dict[str, Any]]:
+    """Rows of the catalogue with `advertiser_id` and `image`, by product id; raises BadDataError for other files."""
+    columns = dict.fromkeys((*_COLUMNS, _BRAND), pa.string())
+    rows: list[dict[str, Any]] = read_table(settings.root, _FILE, columns).sort_by("product_id").to_pylist()
+    archive = settings.archive
+    images = set() if archive is None else set(pictures.names(archive))
+    for before, row in zip([None, *rows], rows, strict=False):
+        _check(row, before)
+        row["advertiser_id"] = row[_BRAND] or _NO_BRAND
+        image = f"{row['product_id']}.jpg"
+        row["image"] = [image] if image in images else None
+    return rows
 
 
 def given_of(rows: list[dict[str, Any]]) -> Given:
@@ -126,20 +132,6 @@ def _sizes(settings: Settings, ctx: RunContext) -> Config:
     return Config(**sizes, cold_share=_COLD, seed=seed)
 
 
-def catalogue(settings: Settings) -> list[dict[str, Any]]:
-    """Rows of the catalogue with `advertiser_id` and `image`, by product id; raises BadDataError for other files."""
-    columns = dict.fromkeys((*_COLUMNS, _BRAND), pa.string())
-    rows: list[dict[str, Any]] = read_table(settings.root, _FILE, columns).sort_by("product_id").to_pylist()
-    archive = settings.archive
-    images = set() if archive is None else set(pictures.names(archive))
-    for before, row in zip([None, *rows], rows, strict=False):
-        _check(row, before)
-        row["advertiser_id"] = row[_BRAND] or _NO_BRAND
-        image = f"{row['product_id']}.jpg"
-        row["image"] = [image] if image in images else None
-    return rows
-
-
 def _check(row: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     missing = [name for name in _COLUMNS if not (row[name] or "").strip()]
     if missing:
@@ -148,6 +140,15 @@ def _check(row: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
         raise BadDataError(f"{_FILE}: expected whole numbers as product_id, got {row['product_id'][:40]!r}")
     if before is not None and before["product_id"] == row["product_id"]:
         raise BadDataError(f"{_FILE}: expected every product once, got {row['product_id']} twice")
+
+
+def _events(plan: Plan, ctx: RunContext) -> Iterator[pa.RecordBatch]:
+    days = plan.config.days
+    with ctx.progress.step(f"simulate {days} days", days, "days") as step:
+        for day in range(days):
+            for table in log.day(plan, day):
+                yield from table.to_batches()
+            step.advance()
 
 
 def _products(rows: list[dict[str, Any]], plan: Plan) -> pa.Table:
