@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 import data.sources.amazon_instruments
 import data.sources.amazon_s3rec
 import data.sources.amazon_scientific
+import data.sources.fashion
 import data.sources.gowalla
 import data.sources.movielens
 import data.sources.retailrocket
@@ -47,6 +48,7 @@ SOURCES: dict[str, ModuleType] = {
     "amazon_scientific": data.sources.amazon_scientific,
     "retailrocket": data.sources.retailrocket,
     "movielens": data.sources.movielens,
+    "fashion": data.sources.fashion,
 }
 """Readers by name. Each has `Settings` with `name` and `time_kind`, `identity(settings)`, which names the raw input
 without its paths, and `load(engine, settings, ctx)`, which fills the contract's tables and returns figures. The `load`
@@ -82,6 +84,9 @@ class Config(StageConfig):
     )
     movielens: data.sources.movielens.Settings | None = Field(
         default=None, description="where MovieLens-100k lies, and how stars are read; no effect unless chosen"
+    )
+    fashion: data.sources.fashion.Settings | None = Field(
+        default=None, description="where the fashion catalogue lies, and what is simulated; no effect unless chosen"
     )
     as_of: UtcTime | None = Field(
         default=None,
@@ -196,7 +201,9 @@ def _summary(engine: Engine, config: Config, window: Window) -> dict[str, Any]:
     if not figures["counts"]:
         found = "none" if config.as_of is None else f"none that was readable at {config.as_of}: choose a later as_of"
         raise BadDataError(f"expected events, found {found}")
-    return {"name": config.chosen.name, "time_kind": config.chosen.time_kind, "as_of": window.until, **figures}
+    chosen = config.chosen
+    made_up = {"simulated": True} if getattr(chosen, "simulated", False) else {}
+    return {"name": chosen.name, "time_kind": chosen.time_kind, "as_of": window.until, **made_up, **figures}
 
 
 def _write(engine: Engine, out: OutputDir, ctx: RunContext) -> dict[str, int]:

@@ -42,7 +42,9 @@ def demo(store: StoreOption = DEFAULT_STORE, direct: DirectOption = False, as_js
 
 @app.command()
 def run(
-    preset: Annotated[str, typer.Option(help="Where unset fields come from: demo, full or a public set.")] = "demo",
+    preset: Annotated[
+        str, typer.Option(help="Where unset fields come from: demo, full, fashion or a public set.")
+    ] = "demo",
     config: Annotated[Path | None, typer.Option(help="TOML file whose fields override the preset.")] = None,
     store: StoreOption = DEFAULT_STORE,
     direct: DirectOption = False,

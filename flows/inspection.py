@@ -26,7 +26,7 @@ def status(store: Store) -> dict[str, Any]:
     """The published snapshot, keys held by a lease now, and work folders that a stopped run left."""
     running, unfinished = [], []
     for path in sorted((store.root / "work").glob("*/*")):
-        if not path.is_dir() or path.parent.name == "prefect":
+        if not path.is_dir() or path.parent.name in ("media", "prefect"):
             continue
         held = lease.read_lease(path)
         entry = {"stage": path.parent.name, "key": path.name}
@@ -64,15 +64,19 @@ def render_status(found: dict[str, Any]) -> None:
 
 
 def manifest(store: Store, published: Snapshot, stage: str) -> dict[str, Any]:
-    """The manifest of one stage of a snapshot; raises UsageError for an unknown stage."""
+    """The manifest of one stage of a snapshot, `simulated` if its log is; raises UsageError for an unknown one."""
     if stage not in published.stages:
         raise UsageError(f"unknown stage {stage!r}: {nearest(stage, published.stages)}")
-    return published.ref(store, stage).manifest
+    found = published.ref(store, stage).manifest
+    made_up = "events" in published.stages and published.ref(store, "events").metrics.get("simulated")
+    return {**found, "simulated": True} if made_up else found
 
 
 def render_manifest(found: dict[str, Any]) -> None:
     """Print a manifest: causes, files, figures."""
     print(f"{found['stage']} {found['key']}   {found['duration_s']} s   {found['peak_rss_mb']} MB peak")
+    if found.get("simulated"):
+        print("events   simulated: nobody did what the log says")
     print(f"inputs   {found['inputs'] or 'raw files'}\nseed     {found['seed']}")
     print(f"config   {json.dumps(found['config'], default=str)}")
     table = Table("file", "rows", "bytes", "sha256", box=SIMPLE)

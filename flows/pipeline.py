@@ -20,7 +20,7 @@ from data.context import RunContext
 from data.progress import Progress
 from data.schema import to_micros
 from data.snapshot import Snapshot
-from flows import previous
+from flows import media, previous
 from flows.config import PipelineConfig, Stage
 from flows.tasks import git_state, library_versions, run_stage
 
@@ -60,6 +60,7 @@ def orchestrated(config: PipelineConfig, store: Store, progress: Progress, until
 
 def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runner, until: str | None) -> Outcome:
     now = to_micros(datetime.now(UTC))
+    config = media.with_media(config, store)
     ctx = RunContext(seed=config.seed, threads=config.threads, now=now, progress=progress)
     record = RunRecord(store, config)
     refs: dict[str, ArtifactRef] = {}

@@ -38,7 +38,23 @@ def full() -> dict[str, Any]:
     }
 
 
-PRESETS: dict[str, Callable[[], dict[str, Any]]] = {"demo": demo, "full": full, **public_sets.PRESETS}
+def fashion() -> dict[str, Any]:
+    """A catalogue of 2,906 fashion products with pictures, and people who are simulated: minutes on two cores."""
+    # The log covers sixteen weeks from 2024-01-01: eight for the learner, four for the ranker, one to choose, three.
+    cuts = {"t0": "2024-02-26T00:00:00Z", "t1": "2024-03-25T00:00:00Z", "t2": "2024-04-01T00:00:00Z"}
+    return {
+        "cuts": cuts,
+        "events": {"source": "fashion", "fashion": {"root": public_sets.root("fashion-images")}},
+        "learner": {"levels": [{"k": 8, "top": 2}, {"k": 32, "top": 4}, {"k": 128, "top": 8}]},
+    }
+
+
+PRESETS: dict[str, Callable[[], dict[str, Any]]] = {
+    "demo": demo,
+    "full": full,
+    "fashion": fashion,
+    **public_sets.PRESETS,
+}
 
 
 def named(name: str) -> dict[str, Any]:

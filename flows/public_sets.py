@@ -28,10 +28,14 @@ _RETAILROCKET = {"t0": "2015-08-22T00:00:00Z", "t1": "2015-09-05T00:00:00Z", "t2
 _MOVIELENS = {"t0": "1998-02-15T00:00:00Z", "t1": "1998-03-15T00:00:00Z", "t2": "1998-04-01T00:00:00Z"}
 
 
-def _preset(source: str, folder: str, cuts: dict[str, str], **options: str) -> dict[str, Any]:
+def root(folder: str) -> str:
+    """Where a set's `folder` lies."""
     given = os.environ.get(FOLDER)
-    root = Path(given).absolute() / folder if given else Path(folder)
-    events = {"source": source, source: {"root": str(root), **options}}
+    return str(Path(given).absolute() / folder if given else Path(folder))
+
+
+def _preset(source: str, folder: str, cuts: dict[str, str], **options: str) -> dict[str, Any]:
+    events = {"source": source, source: {"root": root(folder), **options}}
     # A published figure is of every interaction: no limit on a day, which here may be a whole history, cuts one.
     return {"cuts": cuts, "events": events, "graph": {"guards": None}}
 

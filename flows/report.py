@@ -16,11 +16,13 @@ from markupsafe import Markup
 from pydantic import Field
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, derive_seed
+from data.context import Metrics, RunContext, StageConfig, derive_seed, execution
 from data.schema import from_micros
 from flows import report_bags as bags
 from flows import report_cards as cards
+from flows import report_pictures as pictures
 from flows import report_ranker as ranker
+from flows import report_simulated as simulated
 from flows import report_tables as tables
 from flows.report_map import load_interests, product_dots
 
@@ -46,6 +48,9 @@ class Config(StageConfig):
     dots: int = Field(default=1200, ge=0, le=10_000, description="products drawn on the map, a sample by hash")
     products: int = Field(default=6, ge=0, le=50, description="typical products named for one interest")
     neighbours: int = Field(default=5, ge=0, le=50, description="nearest interests named for one interest")
+    picture_size: int = Field(default=80, ge=16, le=96, description="side of a product's picture [pixels]")
+    picture_bytes: int = Field(default=4_000_000, ge=0, description="most that all pictures add to the page [bytes]")
+    media_root: Path | None = execution(None, "folder of the pictures; always that of features, so of no effect here")
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -54,15 +59,18 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     Equal inputs give an equal page (its timings are those in the manifests). Time grows with one pass over events
     and tokens; memory with users, products and the entities shown.
     """
-    drawn = gather(config, inputs, ctx.seed)
+    drawn = gather(config, inputs, ctx)
     html = render(config, inputs, drawn)
     out.file("report.html").write_text(html, encoding="utf-8")
     counts = {"interests": len(drawn["interests"]), "entities": sum(map(len, drawn["bags"].values()))}
     return {"bytes": len(html.encode()), **counts}
 
 
-def gather(config: Config, inputs: Mapping[str, ArtifactRef], seed: int) -> dict[str, Any]:
-    """What the page's script draws: levels, interests, product dots and bags by entity type, all JSON-able."""
+def gather(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) -> dict[str, Any]:
+    """What the page's script draws: levels, interests, product dots, bags by entity type, pictures if there are any.
+
+    All of it is JSON-able.
+    """
     events, tokens = inputs["events"], inputs["tokens"]
     interests = load_interests(inputs["supergraph"], config.interests, config.neighbours)
     summary = events.json("summary.json")
@@ -75,7 +83,7 @@ def gather(config: Config, inputs: Mapping[str, ArtifactRef], seed: int) -> dict
     advertisers = bags.choose(sold, tokens, "advertiser", config.entities)
     past = bags.recent(events, {user: rows[0]["as_of"] for user, rows in people.items()}, event_type, config.recent)
     leading = cards.leading_products(advertisers, owner, bought)
-    sample = sorted(owner, key=lambda product: derive_seed(seed, "report", product))[: config.dots]
+    sample = sorted(owner, key=lambda product: derive_seed(ctx.seed, "report", product))[: config.dots]
     dots = product_dots(interests, bags.last_bags(tokens, "product", sample))
 
     for interest in interests:
@@ -83,10 +91,11 @@ def gather(config: Config, inputs: Mapping[str, ArtifactRef], seed: int) -> dict
     named = [dots, products, *leading.values(), *(interest["products"] for interest in interests)]
     named.extend([product for _, product, _ in rows] for rows in past.values())
     rows = bags.catalogue(events, chain.from_iterable(named))
+    typical = [interest["products"] for interest in interests]
     for interest in interests:
         interest["products"] = [bags.title_of(product, rows) for product in interest["products"]]
     writer = cards.CardWriter(events, interests, rows, summary)
-    return {
+    drawn = {
         "levels": sorted({interest["level"] for interest in interests}),
         "interests": interests,
         "dots": [[*place, bags.title_of(product, rows)] for product, place in sorted(dots.items())],
@@ -96,13 +105,20 @@ def gather(config: Config, inputs: Mapping[str, ArtifactRef], seed: int) -> dict
             "advertiser": writer.advertisers(advertisers, sold, leading),
         },
     }
+    seen = {user: [product for _, product, _ in lines] for user, lines in past.items()}
+    first = chain(*typical, products, *leading.values(), *seen.values())
+    limits = (config.picture_size, config.picture_bytes, ctx.threads)
+    album = pictures.Album(pictures.load(config.media_root, rows, first, *limits), rows)
+    pictures.illustrate(drawn, album, typical, {"user": seen, "advertiser": leading})
+    return drawn
 
 
 def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str, Any]) -> str:
     """The page. Jinja escapes every value but our own style sheet and script, whose hash the page's policy names."""
-    script = (_HERE / "report.js").read_text(encoding="utf-8")
+    script = _sources("js", drawn)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     summary = inputs["events"].json("summary.json")
+    mark = simulated.mark_of(summary)
     refs = tables.collect_manifests(inputs)
     verdict, ranker_tables = ranker.section(inputs["ranker"])
     quality = [
@@ -116,36 +132,47 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     return template.render(
         title=config.title,
         name=summary["name"],
+        mark=mark,
+        notice=simulated.NOTICE,
         lead=_LEAD,
-        tiles=_tiles(inputs, drawn, refs),
+        tiles=_tiles(inputs, drawn, refs, mark),
         facts=_facts(summary, inputs),
         kinds=[{"kind": kind, "heading": heading} for kind, heading in _KINDS.items()],
-        quality=[made for made in quality if made["rows"]],
+        quality=simulated.marked((made for made in quality if made["rows"]), mark),
         verdict=verdict,
-        ranker=ranker_tables,
+        ranker=simulated.marked(ranker_tables, mark),
         cost=tables.cost(refs),
         page=drawn,
-        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),
+        style=Markup(_sources("css", drawn)),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
 
 
-def _tiles(inputs: Mapping[str, ArtifactRef], drawn: Mapping[str, Any], refs: Sequence[ArtifactRef]) -> list[Tile]:
+def _sources(kind: str, drawn: Mapping[str, Any]) -> str:
+    """Our own script or style sheet, with the part about pictures only where the page has some."""
+    names = ["report", *(["report_pictures"] if "pictures" in drawn else [])]
+    return "".join((_HERE / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)
+
+
+def _tiles(
+    inputs: Mapping[str, ArtifactRef], drawn: Mapping[str, Any], refs: Sequence[ArtifactRef], mark: str
+) -> list[Tile]:
     summary = inputs["events"].json("summary.json")
     rows, events = summary["rows"], ", ".join(f"{count:,} {kind}s" for kind, count in _largest(summary["counts"]))
     sizes = Counter(interest["level"] for interest in drawn["interests"])
     interests = " + ".join(str(sizes[level]) for level in sorted(sizes))
     seconds = sum(ref.manifest.get("duration_s") or 0.0 for ref in refs)
     peak = max((ref.manifest.get("peak_rss_mb") or 0.0 for ref in refs), default=0.0)
-    return [
+    found = [
         _tile(f"{rows['events']:,}", "events read", events),
         _tile(f"{rows['users']:,}", "people", f"{rows['products']:,} products of {rows['advertisers']:,} advertisers"),
         _tile(f"{sizes.total():,}", "interests", f"{interests}, from broad to fine"),
         *tables.retrieval_tile(inputs["evaluation"].json("retrieval.json")),
         *ranker.tile(inputs["ranker"]),
-        _tile(f"{seconds / 60:.1f} min", "for the whole pipeline", f"at most {peak / 1024:.1f} GB of memory"),
     ]
+    cost = _tile(f"{seconds / 60:.1f} min", "for the whole pipeline", f"at most {peak / 1024:.1f} GB of memory")
+    return [*({**tile, "label": tile["label"] + mark} for tile in found), cost]
 
 
 def _tile(value: str, label: str, note: str) -> Tile:

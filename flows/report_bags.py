@@ -92,8 +92,8 @@ def bag_in_words(rows: Sequence[Row], place: Mapping[str, int], labels: Mapping[
 
 
 def catalogue(events: ArtifactRef, products: Iterable[str]) -> dict[str, Row]:
-    """`product_id -> row` with title, category, price and advertiser of the asked products that exist."""
-    columns = ["product_id", "title", "category", "price", "advertiser_id"]
+    """`product_id -> row` with title, category, image, price and advertiser of the asked products that exist."""
+    columns = ["product_id", "title", "category", "image", "price", "advertiser_id"]
     wanted = pc.field("product_id").isin(sorted(set(products)))
     return {row["product_id"]: row for row in events.table("products.parquet", columns, wanted).to_pylist()}
 

@@ -25,6 +25,7 @@ def of_snapshot(store: Store, snapshot: Snapshot) -> dict[str, Any]:
     """Everything `strata run` and `strata show` print, as JSON-able values read from the manifests."""
     refs = {stage: snapshot.ref(store, stage) for stage in snapshot.stages}
     return {
+        **_made_up(refs["events"]),
         "snapshot": snapshot.id,
         "as_of": str(from_micros(snapshot.as_of).date()),
         "stages": of_stages(refs),
@@ -33,6 +34,15 @@ def of_snapshot(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         "ranker": {name: refs["ranker"].metrics[name] for name in ("comparison", "seconds")},
         "report": str(refs["report"].file("report.html").resolve()),
     }
+
+
+def _made_up(events: ArtifactRef) -> dict[str, Any]:
+    """`simulated: true` when nobody did what the log says, else nothing."""
+    return {"simulated": True} if events.metrics.get("simulated") else {}
+
+
+def _mark(found: dict[str, Any]) -> str:
+    return " (simulated events)" if found.get("simulated") else ""
 
 
 def of_stages(refs: Mapping[str, ArtifactRef]) -> list[dict[str, Any]]:
@@ -53,16 +63,19 @@ def of_part(refs: Mapping[str, ArtifactRef], until: str) -> dict[str, Any]:
     log = refs["events"].metrics
     figures = {name: log[name] for name in _LOG_FIGURES if name in log}
     as_of = None if log["as_of"] is None else from_micros(log["as_of"]).isoformat()
-    return {"snapshot": None, "until": until, "as_of": as_of, "events": figures, "stages": of_stages(refs)}
+    part = {"snapshot": None, "until": until, "as_of": as_of, "events": figures, "stages": of_stages(refs)}
+    return {**_made_up(refs["events"]), **part}
 
 
 def render_part(found: dict[str, Any]) -> None:
     """Print `of_part` for a person."""
-    wide_console().print(_stages(found["stages"]))
+    wide_console().print(_stages(found["stages"], _mark(found)))
     for name, figure in found["events"].items():
         print(f"{name.replace('_', ' '):<18}{_plain(figure)}")
     known = "everything in the files" if found["as_of"] is None else f"what was known at {found['as_of']}"
-    print(f"\nThe log holds {known}. Stopped after {found['until']}, as asked: no snapshot was published.")
+    print(
+        f"\nThe log{_mark(found)} holds {known}. Stopped after {found['until']}, as asked: no snapshot was published."
+    )
 
 
 def _plain(figure: Any) -> str:
@@ -73,13 +86,13 @@ def _plain(figure: Any) -> str:
 
 def render(found: dict[str, Any]) -> None:
     """Print the summary for a person."""
-    console = wide_console()
-    console.print(_stages(found["stages"]))
-    console.print(_retrieval(found["retrieval"]))
-    console.print(_levels(found["levels"]))
-    console.print(_ranker(found["ranker"]))
-    print(verdict(found["ranker"]) + "\n")
-    print(f"snapshot {found['snapshot']} as of {found['as_of']}\nreport   {found['report']}")
+    console, mark = wide_console(), _mark(found)
+    console.print(_stages(found["stages"], mark))
+    console.print(_retrieval(found["retrieval"], mark))
+    console.print(_levels(found["levels"], mark))
+    console.print(_ranker(found["ranker"], mark))
+    print(f"{verdict(found['ranker'])}{mark}\n")
+    print(f"snapshot {found['snapshot']} as of {found['as_of']}{mark}\nreport   {found['report']}")
 
 
 def wide_console() -> Console:
@@ -88,8 +101,8 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=140)
 
 
-def _stages(stages: list[dict[str, Any]]) -> Table:
-    table = Table(title="Artifacts", title_justify="left", box=SIMPLE)
+def _stages(stages: list[dict[str, Any]], mark: str) -> Table:
+    table = Table(title=f"Artifacts{mark}", title_justify="left", box=SIMPLE)
     for name in ("stage", "key"):
         table.add_column(name)
     for name in ("rows", "seconds", "peak MB"):
@@ -116,10 +129,11 @@ def _numeric(title: str, names: list[str], numbers: list[str]) -> Table:
     return table
 
 
-def _retrieval(rows: list[dict[str, Any]]) -> Table:
+def _retrieval(rows: list[dict[str, Any]], mark: str) -> Table:
     """Methods as rows, protocol and split as columns."""
     columns = list(dict.fromkeys((row["protocol"], row["split"]) for row in rows))
-    table = _numeric("Retrieval, Recall@20 on future purchases", ["method"], [" ".join(column) for column in columns])
+    title = f"Retrieval, Recall@20 on future purchases{mark}"
+    table = _numeric(title, ["method"], [" ".join(column) for column in columns])
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = {(row["protocol"], row["split"]): row["recall@20"] for row in rows if row["method"] == method}
         table.add_row(method, *(_number(cells.get(column), 4) for column in columns))
@@ -130,21 +144,19 @@ def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _levels(rows: list[dict[str, Any]]) -> Table:
-    table = _numeric(
-        "Interest levels", ["level"], ["primitives", "active", "perplexity", "NMI", "category depth", "duplicates"]
-    )
+def _levels(rows: list[dict[str, Any]], mark: str) -> Table:
+    numbers = ["primitives", "active", "perplexity", "NMI", "category depth", "duplicates"]
+    table = _numeric(f"Interest levels{mark}", ["level"], numbers)
     for row in rows:
         shares = (f"{row['active_share']:.2f}", f"{row['perplexity']:.1f}", f"{row['nmi_category']:.3f}")
         table.add_row(str(row["level"]), str(row["k"]), *shares, str(row["category_depth"]), f"{row['duplicates']:.3f}")
     return table
 
 
-def _ranker(metrics: dict[str, Any]) -> Table:
+def _ranker(metrics: dict[str, Any], mark: str) -> Table:
     """Mean and spread over seeds on the test window, one line an arm."""
-    table = _numeric(
-        "Ranker on the later window", ["model", "arm"], ["fits", "NE", "± sd", "AUC", "calibration", "fit s"]
-    )
+    numbers = ["fits", "NE", "± sd", "AUC", "calibration", "fit s"]
+    table = _numeric(f"Ranker on the later window{mark}", ["model", "arm"], numbers)
     for row in metrics["comparison"]["summary"]:
         name = f"{row['model']}-{row['arm']}-"
         seconds = fmean(spent for fit, spent in metrics["seconds"].items() if fit.startswith(name))

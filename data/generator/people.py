@@ -142,12 +142,14 @@ def _leaves(
 ) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
     """How each slot fits its user and which leaf it is filled from, both (requests, slate)."""
     plan, config = shelf.plan, shelf.plan.config
-    shape, own = (len(user), config.slate), config.categories * config.leaves
+    shape = (len(user), config.slate)
     luck = rng.random(shape, np.float32)
     which = rng.random(shape, np.float32)
     fine, near = luck < config.fine_share, luck < config.fine_share + config.coarse_share
     slots = [np.broadcast_to(plan.interest(user, slot, shelf.day)[:, None], shape) for slot in (0, 1)]
-    coarse = plan.user_department[user][:, None] * np.int32(own) + (which * own).astype(np.int32)
+    department = plan.user_department[user][:, None]
+    drawn = (which * plan.num_tickets[department].astype(np.float32)).astype(np.int32)
+    coarse = plan.tickets[plan.first_ticket[department] + drawn]
     leaf = np.where(which < 0.5, slots[0], slots[1])
     leaf = np.where(fine, leaf, coarse)
     elsewhere = np.searchsorted(np.cumsum(plan.leaf_weight)[:-1].astype(np.float32), which[~near], side="right")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from data.generator.config import CANARIES, Config
@@ -20,7 +22,8 @@ SLOTS = 2
 class Plan:
     """Arrays by number; the last CANARIES entries of each entity are the canaries. Days count from 0.
 
-    Shapes: users (u,), products (p,), advertisers (a,), leaves (l,).
+    Shapes: users (u,), products (p,), advertisers (a,), departments (d,), leaves (l,). A department's tickets are those
+    from its `first_ticket` on; each names a leaf, and who turns to the department draws one.
     """
 
     config: Config
@@ -35,6 +38,9 @@ class Plan:
     advertiser_department: NDArray[np.int32]
     advertiser_day: NDArray[np.int32]
     leaf_weight: NDArray[np.float64]  # sums to 1
+    tickets: NDArray[np.int32]
+    first_ticket: NDArray[np.int32]
+    num_tickets: NDArray[np.int32]
     advertiser_campaign: NDArray[np.int32]  # -1 for those without one
     campaign_advertiser: NDArray[np.int32]
     campaign_day: NDArray[np.int32]
@@ -42,6 +48,8 @@ class Plan:
     bots: NDArray[np.int32]
     targets: NDArray[np.int32]
     popular: NDArray[np.int32]  # products behind which bots hide
+    names: Mapping[str, pa.Array] = field(default_factory=dict)  # ids by letter ("p", "a") where somebody gave them
+    source: str = "generated"
 
     def interest(self, users: NDArray[np.int32], slot: int, day: int) -> NDArray[np.int32]:
         """The leaf of each user's fine interest `slot` on a day, int32 (n,)."""
@@ -61,14 +69,14 @@ class Plan:
 
     def interest_in(self, users: NDArray[np.int32], slot: int, epoch: NDArray[np.int64]) -> NDArray[np.int32]:
         """The leaf of that interest after `epoch` moves: always in the user's department."""
-        own = self.config.categories * self.config.leaves
-        within = (mix(self.config.seed, 2, users, slot, epoch) % np.uint64(own)).astype(np.int32)
-        return self.user_department[users] * np.int32(own) + within
+        department = self.user_department[users]
+        drawn = mix(self.config.seed, 2, users, slot, epoch) % self.num_tickets[department].astype(np.uint64)
+        return self.tickets[self.first_ticket[department] + drawn.astype(np.int32)]
 
     def products_on(self, day: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Products known by the midnight that begins `day`, in `product_order`, and how many each leaf has (l,)."""
         order = self.product_order[self.product_day[self.product_order] <= day]
-        return order, np.bincount(self.product_leaf[order], minlength=self.config.num_leaves)
+        return order, np.bincount(self.product_leaf[order], minlength=len(self.leaf_weight))
 
     def users_on(self, day: int) -> NDArray[np.int32]:
         """People known by then, in `user_order`."""
@@ -92,14 +100,14 @@ def make_plan(config: Config) -> Plan:
     rng = generator(config.seed, "plan")
     weight = np.asarray((1.0 + rng.permutation(config.num_leaves)) ** -0.5, np.float64)
     weight /= weight.sum()
-    advertiser_day = _arrivals(config.advertisers, config, rng)
+    advertiser_day = arrivals(config.advertisers, config, rng)
     advertiser_day[: config.departments] = 0  # each department always has somebody to sell in it
     products = _products(config, advertiser_day, rng)
     bots = np.sort(rng.choice(config.users, config.num_bots, replace=False)).astype(np.int32)
-    user_day = _arrivals(config.users, config, rng)
+    user_day = arrivals(config.users, config, rng)
     user_day[bots] = 0
     people = np.setdiff1d(np.arange(config.users, dtype=np.int32), bots, assume_unique=True)
-    own = config.categories * config.leaves
+    own = np.int32(config.categories * config.leaves)
     department = rng.choice(config.num_leaves, config.users + CANARIES, p=weight).astype(np.int32) // own
     start = rng.integers(0, max(1, config.days - config.days // 4), config.campaigns)
     owner = rng.choice(config.advertisers, config.campaigns, replace=False).astype(np.int32)
@@ -115,6 +123,9 @@ def make_plan(config: Config) -> Plan:
         advertiser_department=advertisers % np.int32(config.departments),
         advertiser_day=_with_canaries(advertiser_day, config),
         leaf_weight=weight,
+        tickets=np.arange(config.num_leaves, dtype=np.int32),
+        first_ticket=np.arange(config.departments, dtype=np.int32) * own,
+        num_tickets=np.full(config.departments, own),
         advertiser_campaign=campaign,
         campaign_advertiser=owner,
         campaign_day=start.astype(np.int32),
@@ -124,7 +135,7 @@ def make_plan(config: Config) -> Plan:
     )
 
 
-def _products(config: Config, advertiser_day: NDArray[np.int32], rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+def _products(config: Config, advertiser_day: NDArray[np.int32], rng: np.random.Generator) -> dict[str, Any]:
     count, own = config.products, config.categories * config.leaves
     leaf = (rng.permutation(count) % config.num_leaves).astype(np.int32)
     order = np.lexsort((rng.permutation(count), leaf)).astype(np.int32)
@@ -134,7 +145,7 @@ def _products(config: Config, advertiser_day: NDArray[np.int32], rng: np.random.
     rank = Zipf(sellers, 0.8).ranks(department, rng.random(count, np.float32))
     rank[first] = 0
     advertiser = department + np.int32(config.departments) * rank
-    day = np.maximum(_arrivals(count, config, rng), advertiser_day[advertiser])
+    day = np.maximum(arrivals(count, config, rng), advertiser_day[advertiser])
     day[first] = 0  # no leaf is ever empty
     settled = order[day[order] == 0]
     place = np.arange(len(settled)) - np.searchsorted(leaf[settled], leaf[settled])
@@ -151,7 +162,7 @@ def _products(config: Config, advertiser_day: NDArray[np.int32], rng: np.random.
     }
 
 
-def _arrivals(count: int, config: Config, rng: np.random.Generator) -> NDArray[np.int32]:
+def arrivals(count: int, config: Config, rng: np.random.Generator) -> NDArray[np.int32]:
     """The day on which each becomes known: 0, or for the cold ones any later day."""
     cold = rng.random(count, np.float32) < config.cold_share
     return np.where(cold & (config.days > 1), rng.integers(1, max(2, config.days), count), 0).astype(np.int32)

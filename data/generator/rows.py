@@ -87,21 +87,27 @@ def table(plan: Plan, found: Rows, made: NDArray[np.int64]) -> pa.Table:
     columns = {
         "event_id": event,
         "user_id": entities("u", found.user, config.users),
-        "product_id": entities("p", found.product, config.products),
-        "advertiser_id": entities("a", found.advertiser, config.advertisers),
+        "product_id": _ids(plan, "p", found.product, config.products),
+        "advertiser_id": _ids(plan, "a", found.advertiser, config.advertisers),
         "campaign_id": entities("c", campaign, max(config.campaigns, 1)),
         "event_type": pa.array(EVENT_TYPES).take(pa.array(found.kind)),
         "ts": pa.array(found.ts),
         "known_at": pa.array(found.known_at),
-        "value": pa.array(np.where(paid, plan.product_price[found.product], np.float32(0)), mask=~paid),
+        "value": pa.array(plan.product_price[found.product], mask=~paid | np.isnan(plan.product_price[found.product])),
         "surface": pa.array(_SURFACES).take(pa.array(request % len(_SURFACES), mask=~asked)),
         "position": pa.array(found.position, mask=found.position < 0),
         "request_id": labels("r", *places, request // 10_000, request % 10_000, valid=asked),
         "sample_prob": pa.array(np.ones(count, np.float32)),
         "propensity": pa.nulls(count, pa.float32()),
-        "source": pa.array(["generated"]).take(pa.array(np.zeros(count, np.int8))),
+        "source": pa.array([plan.source]).take(pa.array(np.zeros(count, np.int8))),
     }
     return pa.Table.from_arrays(list(columns.values()), schema=EVENTS)
+
+
+def _ids(plan: Plan, letter: str, numbers: NDArray[np.int32], count: int) -> pa.Array:
+    """Ids of entities (n,), null for -1: those of a given catalogue, or made from the numbers."""
+    given = plan.names.get(letter)
+    return entities(letter, numbers, count) if given is None else given.take(pa.array(numbers, mask=numbers < 0))
 
 
 def _event_ids(places: list[NDArray[np.int64]], number: NDArray[Any], own: NDArray[np.bool_]) -> pa.Array:

@@ -2,11 +2,8 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -14,17 +11,10 @@ from selenium.webdriver.support.ui import Select
 from data.artifacts import OutputDir
 from data.context import RunContext
 from flows import report
+from tests.fixtures.browser import NEEDED, opened
 from tests.flows.report_artifacts import HOSTILE, Artifacts
 
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM.exists() and DRIVER.exists()), reason="needs /usr/bin/chromium and chromedriver"),
-]
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --window-size=1280,900"
-)
+pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +27,11 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(page, tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = Service(str(DRIVER))
-    driver = webdriver.Chrome(options=options, service=service)
-    try:
+    with opened(tmp_path_factory.mktemp("profile")) as driver:
         started = time.monotonic()
         driver.get(page.as_uri())
         driver.opened_in = time.monotonic() - started
         yield driver
-    finally:
-        driver.quit()
 
 
 def text(browser, selector):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,11 +68,17 @@ class Artifacts:
         return self.refs[stage]
 
     def _events(
-        self, out: Any, event_type: str = "purchase", known_after_days: int = 0, time_kind: str = "clock"
+        self,
+        out: Any,
+        event_type: str = "purchase",
+        known_after_days: int = 0,
+        time_kind: str = "clock",
+        simulated: bool = False,
+        images: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         rows = [self._event(i, event_type, known_after_days) for i in range(30 * len(self.users))]
         parts.write_events(out, [parts.in_order(pa.Table.from_pylist(rows, schema=EVENTS))])
-        _write(out, "products.parquet", PRODUCTS, [self._product(i) for i in range(len(self.products))])
+        _write(out, "products.parquet", PRODUCTS, [self._product(i, images) for i in range(len(self.products))])
         brands = [
             {"advertiser_id": a, "name": HOSTILE if i == 0 else f"Brand {i}", "vertical": "Grocery", "known_at": START}
             for i, a in enumerate(self.advertisers)
@@ -92,6 +100,7 @@ class Artifacts:
                 "counts": {event_type: len(rows)},
                 "rows": {**counts, "quarantine": 2},
                 "sample_prob": {event_type: 1.0},
+                **({"simulated": True} if simulated else {}),
             },
         )
 
@@ -112,8 +121,9 @@ class Artifacts:
             "source": "toy",
         }
 
-    def _product(self, i: int) -> dict[str, Any]:
+    def _product(self, i: int, images: Mapping[str, str]) -> dict[str, Any]:
         return {
+            "image": [images[self.products[i]]] if self.products[i] in images else None,
             "product_id": self.products[i],
             "advertiser_id": self.advertisers[i % 8],
             "title": self.titles[i],
