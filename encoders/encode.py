@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 
 from data.artifacts import ArtifactRef, OutputDir
-from data.context import Metrics, RunContext, StageConfig, UtcTime
+from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
 from data.errors import SystemStateError, UsageError
 from data.schema import to_micros
 from encoders.attributes import AttributeEncoder, fit_knots
@@ -31,7 +31,7 @@ class Config(StageConfig):
     t0: UtcTime = Field(description="Whitening and quantiles look only at rows known before this time.")
     model: str = Field(default=PACKAGED_MODEL, description="Text encoder: the packaged one, a hub name or a folder.")
     max_tokens: int = Field(default=64, gt=2, description="Tokens of a text that are read; longer texts are cut.")
-    batch_tokens: int = Field(default=512, gt=0, description="Tokens a batch; sets its shape, so the last bits.")
+    batch_tokens: int | None = execution(None, "Tokens a batch; by default what suits the device.", gt=0)
     dim: int = Field(default=64, gt=0, description="D, components of a content vector.")
     power: float = Field(default=0.5, ge=0, le=1, description="Whitening strength: 0 is PCA alone, 1 is full.")
     regularisation: float = Field(default=0.1, ge=0, description="Part of the mean variance added to each direction.")
@@ -52,7 +52,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
     encoder = TextEncoder(config.model, config.max_tokens)
-    texts = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
+    texts, padded = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
     torch.set_num_threads(ctx.threads)
     facts = _attribute_encoder(config, catalogue, before)
     attributes = facts.encode(catalogue.facts)
@@ -65,7 +65,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     described = {"text": encoder.identity, "attributes": facts.identity, "max_tokens": config.max_tokens}
     out.write_json("encoder.json", {**described, "knots": dict(facts.knots), "weights": dict(fusion.weights)})
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
-    return {"texts": len(catalogue.texts), "records": len(catalogue.facts), "entities": sizes, "coverage": coverage}
+    counted = {"texts": len(catalogue.texts), "padded": round(padded, 4), "records": len(catalogue.facts)}
+    return {**counted, "entities": sizes, "coverage": coverage}
 
 
 def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
