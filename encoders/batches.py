@@ -66,9 +66,3 @@ def group_by_length(lengths: NDArray[np.int64], batch_tokens: int, padding: floa
             start, real = end, 0
         real += length
     return [*groups, order[start:]] if len(order) else []
-
-
-def padded_share(batches: Sequence[Batch]) -> float:
-    """Share of the tokens of all batches that only fill them up: what a device computes for nothing."""
-    total = sum(batch.ids.size for batch in batches)
-    return 1 - sum(int(batch.lengths.sum()) for batch in batches) / total if total else 0.0

@@ -6,46 +6,36 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from data.artifacts import OutputDir
 from data.context import RunContext
 from encoders.base import Vectors
-from encoders.batches import Batch, padded_share
+from encoders.batches import Batch
 from encoders.text import TextEncoder
+from encoders.text_stream import encoded
 
 
 def encode_texts(
     encoder: TextEncoder, texts: Sequence[str], batch_tokens: int | None, out: OutputDir, ctx: RunContext
 ) -> tuple[Vectors, float]:
-    """Write text.npy, float32 (U, d) with one unit-norm row a text; returns it mapped, and the share of padding.
-
-    `ctx.threads` batches are computed at once, each by a single thread: the fastest way for small batches, and no bit
-    depends on the number of threads. Finished batches are stored meanwhile, so that nobody waits for the disk.
-    """
+    """Write text.npy, float32 (U, d) with one unit-norm row a text; returns it mapped, and the share of padding."""
     vectors: Vectors = out.open_array("text.npy", (len(texts), encoder.dim), np.float32)
     shards = out.work / "text"
     shards.mkdir(parents=True, exist_ok=True)
-    plan = encoder.plan(texts, batch_tokens)
-    paths = [shards / _name(encoder, batch) for batch in plan]
-    pool = ThreadPoolExecutor(ctx.threads, initializer=torch.set_num_threads, initargs=(1,))
-    with pool, ctx.progress.step("encode texts", len(texts), "texts") as step:
-        try:
-            found = pool.map(partial(_vectors, encoder), paths, plan)
-            for path, batch, rows in zip(paths, plan, found, strict=True):
-                if not path.exists():
-                    _save(path, rows)
-                vectors[batch.index] = rows
-                step.advance(len(rows))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return vectors, padded_share(plan)
+    batches = encoded(encoder, texts, batch_tokens, ctx.threads, partial(_vectors, encoder, shards))
+    total = real = 0
+    with ctx.progress.step("encode texts", len(texts), "texts") as step, closing(batches):
+        for batch, rows in batches:
+            _save(shards / _name(encoder, batch), rows)
+            vectors[batch.index] = rows
+            total, real = total + batch.ids.size, real + int(batch.lengths.sum())
+            step.advance(len(rows))
+    return vectors, 1 - real / total if total else 0.0
 
 
 def _name(encoder: TextEncoder, batch: Batch) -> str:
@@ -56,7 +46,8 @@ def _name(encoder: TextEncoder, batch: Batch) -> str:
     return f"{causes.hexdigest()[:32]}.npy"
 
 
-def _vectors(encoder: TextEncoder, path: Path, batch: Batch) -> Vectors:
+def _vectors(encoder: TextEncoder, folder: Path, batch: Batch) -> Vectors:
+    path = folder / _name(encoder, batch)
     if not path.exists():
         return encoder.encode_planned(batch)
     vectors: Vectors = np.load(path, allow_pickle=False)
@@ -64,6 +55,9 @@ def _vectors(encoder: TextEncoder, path: Path, batch: Batch) -> Vectors:
 
 
 def _save(path: Path, vectors: Vectors) -> None:
+    """Write unless it is there: done beside the computing, so that nobody waits for the disk."""
+    if path.exists():
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with open(draft, "wb") as stream:
         np.save(stream, vectors, allow_pickle=False)

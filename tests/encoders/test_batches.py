@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from encoders.batches import Tokens, group_by_length, padded_share
+from encoders.batches import Tokens, group_by_length
 
 LENGTHS = np.array([3, 9, 3, 8, 9, 1, 3, 8, 9, 3])
 
@@ -33,5 +33,3 @@ def test_a_batch_holds_its_texts_and_padding_behind_them():
     batch = tokens.batch(np.array([1, 2, 0]), padding=99)
     assert batch.ids.tolist() == [[7, 8, 9], [4, 99, 99], [5, 6, 99]]
     assert batch.lengths.tolist() == [3, 1, 2]
-    assert padded_share([batch]) == pytest.approx(3 / 9)
-    assert padded_share([]) == 0
