@@ -66,8 +66,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     """
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
-    encoder = TextEncoder(config.model, config.max_tokens)
-    texts = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
+    encoder = TextEncoder(config.model, config.max_tokens, config.device, config.dtype, config.compile)
+    texts, padded = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
     media = read_media(config, catalogue.entities["product"], out, ctx)
     torch.set_num_threads(ctx.threads)
     facts = _attribute_encoder(config, catalogue, before)
@@ -81,7 +81,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     described |= {"modalities": list(fusion.modalities)}
     out.write_json("encoder.json", described)
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
-    read = {"texts": len(catalogue.texts), "records": len(catalogue.facts), **media.figures}
+    read = {"texts": len(catalogue.texts), "padded": round(padded, 4), "records": len(catalogue.facts), **media.figures}
     return {**read, "entities": sizes, **figures}
 
 

@@ -18,7 +18,7 @@ class Config(StageConfig):
     t0: UtcTime = Field(description="Whitening and quantiles look only at rows known before this time.")
     model: str = Field(default=PACKAGED_MODEL, description="Text encoder: the packaged one, a hub name or a folder.")
     max_tokens: int = Field(default=64, gt=2, description="Tokens of a text that are read; longer texts are cut.")
-    batch_tokens: int = execution(512, "Tokens of a batch of texts.", gt=0)
+    batch_tokens: int | None = execution(None, "Tokens of a batch of texts; by default what suits the device.", gt=0)
     image_model: str | None = Field(
         default="efficientnet-lite0",
         description="Image encoder: the packaged one, a hub name, a folder, or open_clip:ARCH[:WEIGHTS]; none: pictures "

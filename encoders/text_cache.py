@@ -6,54 +6,58 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from data.artifacts import OutputDir
 from data.context import RunContext
 from encoders.base import Vectors
-from encoders.text import Batch, TextEncoder
+from encoders.batches import Batch
+from encoders.text import TextEncoder
+from encoders.text_stream import encoded
 
 
 def encode_texts(
-    encoder: TextEncoder, texts: Sequence[str], batch_tokens: int, out: OutputDir, ctx: RunContext
-) -> Vectors:
-    """Write text.npy, float32 (U, d) with one unit-norm row a text, and return it mapped.
-
-    `ctx.threads` batches are computed at once, each by a single thread: the fastest way for small batches, and no bit
-    depends on the number of threads.
-    """
+    encoder: TextEncoder, texts: Sequence[str], batch_tokens: int | None, out: OutputDir, ctx: RunContext
+) -> tuple[Vectors, float]:
+    """Write text.npy, float32 (U, d) with one unit-norm row a text; returns it mapped, and the share of padding."""
     vectors: Vectors = out.open_array("text.npy", (len(texts), encoder.dim), np.float32)
     shards = out.work / "text"
     shards.mkdir(parents=True, exist_ok=True)
-    plan = encoder.plan(texts, batch_tokens)
-    pool = ThreadPoolExecutor(ctx.threads, initializer=torch.set_num_threads, initargs=(1,))
-    with pool, ctx.progress.step("encode texts", len(texts), "texts") as step:
-        try:
-            for batch, rows in zip(plan, pool.map(partial(_shard, encoder, shards), plan), strict=True):
-                vectors[list(batch.index)] = rows
-                step.advance(len(rows))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return vectors
+    batches = encoded(encoder, texts, batch_tokens, ctx.threads, partial(_vectors, encoder, shards))
+    total = real = 0
+    with ctx.progress.step("encode texts", len(texts), "texts") as step, closing(batches):
+        for batch, rows in batches:
+            _save(shards / _name(encoder, batch), rows)
+            vectors[batch.index] = rows
+            total, real = total + batch.ids.size, real + int(batch.lengths.sum())
+            step.advance(len(rows))
+    return vectors, 1 - real / total if total else 0.0
 
 
-def _shard(encoder: TextEncoder, folder: Path, batch: Batch) -> Vectors:
-    """Vectors of a batch, computed or read back. The file is named by all that decides them, so none is ever stale."""
-    causes = json.dumps([encoder.identity, batch.rows, batch.tokens, batch.ids], sort_keys=True)
-    path = folder / f"{hashlib.sha256(causes.encode()).hexdigest()[:32]}.npy"
+def _name(encoder: TextEncoder, batch: Batch) -> str:
+    """File of a batch's vectors, named by all that decides them, so that none is ever stale."""
+    causes = hashlib.sha256(json.dumps([encoder.identity, batch.ids.shape], sort_keys=True).encode())
+    causes.update(batch.ids.tobytes())
+    causes.update(batch.lengths.tobytes())
+    return f"{causes.hexdigest()[:32]}.npy"
+
+
+def _vectors(encoder: TextEncoder, folder: Path, batch: Batch) -> Vectors:
+    path = folder / _name(encoder, batch)
     if not path.exists():
-        _save(path, encoder.encode_planned(batch))
+        return encoder.encode_planned(batch)
     vectors: Vectors = np.load(path, allow_pickle=False)
     return vectors
 
 
 def _save(path: Path, vectors: Vectors) -> None:
+    """Write unless it is there: done beside the computing, so that nobody waits for the disk."""
+    if path.exists():
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with open(draft, "wb") as stream:
         np.save(stream, vectors, allow_pickle=False)

@@ -3,8 +3,10 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from data.errors import SystemStateError, UsageError
+from encoders.batches import tokenize
 from encoders.text import PACKAGED_MODEL, TextEncoder, locate
 from tests.fixtures.tiny_model import write_model
 
@@ -29,42 +31,52 @@ def test_padding_does_not_change_a_vector(tiny):
 def planned(encoder, texts, tokens=40):
     vectors = np.zeros((len(texts), encoder.dim), np.float32)
     for batch in encoder.plan(texts, tokens):
-        vectors[list(batch.index)] = encoder.encode_planned(batch)
+        vectors[batch.index] = encoder.encode_planned(batch)
     return vectors
 
 
-def test_planned_vectors_agree_with_single_ones(tiny):
-    single = np.concatenate([tiny.encode([text]) for text in TEXTS])
-    np.testing.assert_allclose(planned(tiny, TEXTS), single, atol=1e-5)
-
-
-def test_a_plan_covers_every_text_once_within_its_shape(tiny):
-    plan = tiny.plan(TEXTS, 40)
-    assert sorted(position for batch in plan for position in batch.index) == list(range(7))
-    assert all(len(batch.index) <= batch.rows for batch in plan)
-    assert all(batch.rows == 1 or batch.rows * batch.tokens <= 40 for batch in plan)
-    assert len({batch.tokens for batch in plan}) > 1
-    assert tiny.plan([], 40) == []
-
-
-def test_other_texts_and_their_order_do_not_change_a_single_bit(tiny):
+@pytest.mark.parametrize("tokens", [1, 12, 40, 1000])
+def test_neither_the_batch_size_nor_the_order_matters(tiny, tokens):
     more = ["coffee", *reversed(TEXTS), "rose", "x y z", "bone"]
-    found = dict(zip(more, planned(tiny, more), strict=True))
-    for text, vector in zip(TEXTS, planned(tiny, TEXTS), strict=True):
-        np.testing.assert_array_equal(vector, found[text], err_msg=text)
+    single = np.concatenate([tiny.encode([text]) for text in more])
+    for texts, expected in ((more, single), (more[::-1], single[::-1])):
+        assert ((planned(tiny, texts, tokens) * expected).sum(axis=1) > 0.9999).all()
 
 
-def test_every_planned_batch_is_filled_up_to_its_shape(tiny, monkeypatch):
-    shapes, network = [], tiny._network
+def test_a_mixed_batch_gives_the_vectors_of_single_texts(tiny):
+    tokens = tokenize(tiny._tokenizer, TEXTS)
+    mixed = tokens.batch(np.arange(len(TEXTS)), padding=0)
+    assert len(set(mixed.lengths.tolist())) > 2
+    np.testing.assert_allclose(tiny.encode_planned(mixed), planned(tiny, TEXTS, 1), atol=1e-5)
 
-    def watched(input_ids, attention_mask):
-        shapes.append(tuple(input_ids.shape))
-        return network(input_ids=input_ids, attention_mask=attention_mask)
 
-    monkeypatch.setattr(tiny, "_network", watched)
-    planned(tiny, TEXTS)
-    assert shapes == [(batch.rows, batch.tokens) for batch in tiny.plan(TEXTS, 40)]
-    assert any(len(batch.index) < batch.rows for batch in tiny.plan(TEXTS, 40))
+def test_on_the_cpu_nothing_is_padded(tiny):
+    plan = tiny.plan([*TEXTS, "oats", "spa"], 40)
+    assert all((batch.lengths == batch.ids.shape[1]).all() for batch in plan)
+    assert max(len(batch.index) for batch in plan) > 1
+    assert sorted(position for batch in plan for position in batch.index) == list(range(9))
+    assert all(len(batch.index) == 1 or batch.ids.size <= 40 for batch in plan)
+    assert tiny.plan([]) == []
+
+
+def test_bfloat16_is_another_encoder_with_nearly_the_same_vectors(tiny, tiny_model):
+    half = TextEncoder(tiny_model, dtype="bfloat16")
+    assert half.identity != tiny.identity
+    assert ((half.encode(TEXTS) * tiny.encode(TEXTS)).sum(axis=1) > 0.99).all()
+    assert half.encode(TEXTS).dtype == np.float32
+
+
+def test_a_device_or_dtype_that_is_not_there_is_refused(tiny_model):
+    with pytest.raises(UsageError, match="of type cpu"):
+        TextEncoder(tiny_model, device="meta")
+    with pytest.raises(UsageError, match="float64"):
+        TextEncoder(tiny_model, dtype="float64")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_says_what_to_do(tiny_model):
+    with pytest.raises(SystemStateError, match="set device to cpu"):
+        TextEncoder(tiny_model, device="cuda")
 
 
 def test_long_texts_are_cut(tiny_model):

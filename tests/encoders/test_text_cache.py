@@ -24,7 +24,7 @@ class Counting:
                 if self.batches == limit:
                     raise KeyboardInterrupt
                 self.batches += 1
-                self.texts += [TEXTS[position] for position in batch.index]
+                self.texts += [TEXTS[position] for position in batch.index.tolist()]
             return real(encoder, batch)
 
         monkeypatch.setattr(TextEncoder, "encode_planned", encode)
@@ -32,7 +32,8 @@ class Counting:
 
 def written(folder, encoder, work=None, threads=2):
     out = OutputDir(folder / "out", work or folder / "work", "k")
-    encode_texts(encoder, TEXTS, 64, out, RunContext(threads=threads))
+    _, padded = encode_texts(encoder, TEXTS, 64, out, RunContext(threads=threads))
+    assert padded == 0
     return (out.path / "text.npy").read_bytes()
 
 
