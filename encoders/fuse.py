@@ -95,6 +95,8 @@ class GatedFusion(nn.Module):
     this is `Fusion.fuse`, and with modalities missing the rest still counts. `weights` (M,) are those of the mean.
     """
 
+    weights: Tensor
+
     def __init__(self, dim: int, weights: Sequence[float], hidden: int = 64) -> None:
         super().__init__()
         modalities = len(weights)
