@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,13 @@ from encoders.content import Source
 from encoders.entities import Entities
 from encoders.image import ImageEncoder, load_image_encoder
 from encoders.media.caps import Caps
+from encoders.media.fetch import fetch
+from encoders.media.listing import Media as Listed
 from encoders.media.listing import listing
 from encoders.media.pool import Decoder
+from encoders.media.reasons import Reason
 from encoders.pictures import PictureEncoder, Seen, albums, encode_pictures
+from encoders.pixels import Geometry, Picture
 from encoders.settings import Config
 from encoders.video import VideoEncoder
 
@@ -52,7 +58,8 @@ class Media:
 def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunContext) -> Media:
     """Encode the pictures and films of `products`; write image.npy, video.npy and quarantine.parquet.
 
-    Without `media_root` or `image_model`, and where the catalogue names none, nothing is read and no model is loaded.
+    Nothing is read and no model is loaded without `image_model`, without both `media_root` and `remote`, and where the
+    catalogue names none.
     """
     media = Media()
     named: dict[str, Paths] = {"image": products.images}
@@ -60,7 +67,7 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
         named["video"] = [(path,) if path else () for path in products.video]
     named = {name: paths for name, paths in named.items() if any(paths)}
     rows: list[dict[str, str]] = []
-    if config.media_root is not None and config.image_model is not None and named:
+    if config.reads_media and config.image_model is not None and named:
         encoder = load_image_encoder(config.image_model, config.device, config.dtype, config.compile)
         for name, paths in named.items():
             seen = _encode(name, encoder, paths, config, out, ctx, media)
@@ -74,26 +81,67 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
 
 
 def _encode(
-    name: str,
-    image: ImageEncoder,
-    paths: Paths,
-    config: Config,
-    out: OutputDir,
-    ctx: RunContext,
-    media: Media,
+    name: str, image: ImageEncoder, paths: Paths, config: Config, out: OutputDir, ctx: RunContext, media: Media
 ) -> Seen:
-    assert config.media_root is not None
     frames = 0 if name == "image" else config.video_frames
     encoder: PictureEncoder = VideoEncoder(image, frames) if frames else image
     size = image.geometry.size
     blank = np.zeros((frames, size, size, 3) if frames else (size, size, 3), np.uint8)
     distinct = sorted({path for own in paths for path in own})
-    files = listing(config.media_root, distinct, config.caps, ctx.threads)
-    with Decoder(config.media_root, image.geometry, config.caps, config.decoders) as decoder:
-        seen = encode_pictures(name, encoder, files, partial(decoder.pictures, frames=frames), blank, out, ctx)
+    with ExitStack() as stack:
+        files = _Files(config, image.geometry, out.work / "fetched", stack)
+        listed = files.listing(distinct, ctx)
+        seen = encode_pictures(name, encoder, listed, partial(files.pictures, frames=frames), blank, out, ctx)
     media.identities[name] = encoder.identity
     media.figures[f"{name}s"] = len(seen.vectors)
     return seen
+
+
+class _Files:
+    """Files below the media root, and those that were fetched from the web into folder `fetched`."""
+
+    def __init__(self, config: Config, geometry: Geometry, fetched: Path, stack: ExitStack) -> None:
+        self._config, self._fetched, self._stack = config, fetched, stack
+        self._geometry = geometry
+        self._names: dict[str, str] = {}  # of fetched files, by address
+        self._decoders: dict[bool, Decoder] = {}
+
+    def listing(self, names: list[str], ctx: RunContext) -> list[Listed]:
+        """The content of each name, or why it is not read."""
+        config, root = self._config, self._config.media_root
+        far = [name for name in names if _is_remote(name)]
+        near = [name for name in names if not _is_remote(name)]
+        found = listing(root, near, config.caps, ctx.threads) if root is not None else []
+        if root is None:
+            found = [Listed(name, reason=Reason.NOT_FOUND) for name in near]
+        with ctx.progress.step("fetch pictures", len(far), "files") as step:
+            for item in fetch(far, self._fetched, config.caps, config.remote, config.fetchers):
+                if item.name is None:
+                    found.append(Listed(item.url, reason=item.reason))
+                else:
+                    self._names[item.url] = item.name
+                step.advance()
+        files = listing(self._fetched, self._names.values(), config.caps, ctx.threads) if self._names else []
+        content = {item.name: item for item in files}
+        return found + [replace(content[name], name=url) for url, name in self._names.items()]
+
+    def pictures(self, names: Iterable[str], frames: int) -> Iterator[Picture]:
+        """The picture of each name, in order."""
+        for far, run in groupby(names, lambda name: name in self._names):
+            yield from self._decoder(far).pictures((self._names.get(name, name) for name in run), frames=frames)
+
+    def _decoder(self, far: bool) -> Decoder:
+        """The decoder of fetched files (`far`) or of those below the root, started when it is first needed."""
+        if far not in self._decoders:
+            root = self._fetched if far else self._config.media_root
+            assert root is not None
+            decoder = Decoder(root, self._geometry, self._config.caps, self._config.decoders)
+            self._decoders[far] = self._stack.enter_context(decoder)
+        return self._decoders[far]
+
+
+def _is_remote(name: str) -> bool:
+    return name.casefold().startswith(("http://", "https://"))
 
 
 def _unread(name: str, ids: list[str], paths: Paths, seen: Seen) -> Iterator[dict[str, str]]:

@@ -128,9 +128,7 @@ def with_products(own: Vectors, shelf: Shelf, own_weight: float) -> Vectors:
     return unit(unit(_summed(shelf.content, shelf.owner, len(own))) + own_weight * own)
 
 
-def parts_with_products(
-    parts: Vectors, present: Presence, shelf: Shelf, own_weight: float
-) -> tuple[Vectors, Presence]:
+def parts_with_products(parts: Vectors, present: Presence, shelf: Shelf, own_weight: float) -> tuple[Vectors, Presence]:
     """The same for each modality apart: parts (n, P, D), present (n, P)."""
     together, rows = present.copy(), shelf.owner >= 0
     np.logical_or.at(together, shelf.owner[rows], shelf.present[rows])

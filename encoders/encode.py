@@ -38,6 +38,7 @@ from encoders.describe import Facts
 from encoders.duplicates import originals, table
 from encoders.entities import ENTITY_TYPES, Catalogue, Entities, read_catalogue
 from encoders.fuse import Fusion, Whitening
+from encoders.joint import JointTextEncoder, load_joint
 from encoders.settings import Config
 from encoders.text import TextEncoder
 from encoders.text_cache import encode_texts
@@ -59,14 +60,14 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     """Encode every distinct text, picture and film once, whiten, fuse; write what was read and what could not be.
 
     entities_*.parquet (entity_id, text_row, image_rows, video_rows, category), content_*.npy (n, D), mask_*.npy (n, M),
-    parts_*.npy (n, P, D) of the P modalities there are, before they are fused, raw text.npy, image.npy and video.npy, copies.parquet, quarantine.parquet, and
-    the encoders. Time: one pass of each encoder over its distinct items (resumed shard by shard after a kill), the rest
-    linear in the entities. Memory: 4 bytes x (D M + components of a raw vector) a distinct item or entity, plus the
+    parts_*.npy (n, P, D) of the P modalities there are, before they are fused, raw text.npy, image.npy and video.npy,
+    copies.parquet, quarantine.parquet, and the encoders. Time: one pass of each encoder over its distinct items (resumed
+    shard by shard after a kill), one search for copies, the rest linear in the entities. Memory: 4 bytes x (D M + components of a raw vector) a distinct item or entity, plus the
     catalogue's strings.
     """
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
-    encoder = TextEncoder(config.model, config.max_tokens, config.device, config.dtype, config.compile)
+    encoder = _text_encoder(config)
     texts, padded = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
     media = read_media(config, catalogue.entities["product"], out, ctx)
     torch.set_num_threads(ctx.threads)
@@ -78,7 +79,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     save_file(fusion.tensors(), out.file("fusion.safetensors"))
     described: dict[str, Any] = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
     described |= {"max_tokens": config.max_tokens, "knots": dict(facts.knots), "weights": dict(fusion.weights)}
-    described |= {"modalities": list(fusion.modalities)}
+    described |= {"modalities": list(fusion.modalities), "joint": config.model == config.image_model}
     out.write_json("encoder.json", described)
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
     read = {"texts": len(catalogue.texts), "padded": round(padded, 4), "records": len(catalogue.facts), **media.figures}
@@ -99,16 +100,28 @@ def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
 
 
 @lru_cache(maxsize=2)
-def _query_encoder(path: Path, key: str) -> tuple[TextEncoder, Whitening]:
+def _query_encoder(path: Path, key: str) -> tuple[TextEncoder | JointTextEncoder, Whitening]:
     features = ArtifactRef("features", key, path)
     described = features.json("encoder.json")
-    encoder = TextEncoder(described["text"]["model"], described["max_tokens"])
-    if encoder.identity != described["text"]:
+    made = described["text"]
+    encoder: TextEncoder | JointTextEncoder
+    if described["joint"]:
+        encoder = load_joint(made["model"], dtype=made["dtype"]).text
+    else:
+        encoder = TextEncoder(made["model"], described["max_tokens"], dtype=made["dtype"])
+    if encoder.identity != made:
         raise SystemStateError(
             f"the text model {encoder.identity['model']!r} here has revision {encoder.identity['revision'][:16]}…, but "
-            f"features {key} were made with {described['text']['revision'][:16]}…: install that one or run again"
+            f"features {key} were made with {made['revision'][:16]}…: install that one or run again"
         )
     return encoder, Fusion.load(features.file("fusion.safetensors"), described["weights"]).whitenings["text"]
+
+
+def _text_encoder(config: Config) -> TextEncoder | JointTextEncoder:
+    """The encoder of `model`; the text side of a joint model where `model` is that of the pictures too."""
+    if config.model == config.image_model:
+        return load_joint(config.model, config.device, config.dtype).text
+    return TextEncoder(config.model, config.max_tokens, config.device, config.dtype, config.compile)
 
 
 def _attribute_encoder(config: Config, catalogue: Catalogue, before: int) -> AttributeEncoder:

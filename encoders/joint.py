@@ -10,6 +10,7 @@ import torch
 
 from data.errors import BadDataError
 from encoders.base import Identity, Vectors
+from encoders.batches import Batch
 from encoders.hub_joint import load_hub_joint
 from encoders.image import ImageEncoder
 from encoders.open_clip_models import PREFIX, load_open_clip
@@ -26,7 +27,9 @@ class JointTextEncoder:
         self._tokens, self._device = network.tokens, torch.device(device)
         self._rows = _ROWS.get(self._device.type, _ROWS["cpu"])
         self._module = network.module.to(self._device, getattr(torch, dtype))
-        self.dim = len(self._features(["a"])[0])
+        names = list(self._tokens(["a"]))
+        self._ids, self._masked = names[0], "attention_mask" in names
+        self.dim = self.encode_planned(self.plan(["a"])[0]).shape[1]
         self.identity: Identity = {
             "modality": "text",
             "model": model,
@@ -39,17 +42,33 @@ class JointTextEncoder:
 
     def encode(self, batch: Sequence[str]) -> Vectors:
         """Unit-norm float32 (n, dim), in the space of the image side."""
-        if not batch:
-            return np.zeros((0, self.dim), np.float32)
-        starts = range(0, len(batch), self._rows)
-        found = torch.cat([self._features(batch[start : start + self._rows]) for start in starts])
-        vectors: Vectors = found.cpu().numpy()
+        vectors = np.zeros((len(batch), self.dim), np.float32)
+        for planned in self.plan(batch):
+            vectors[planned.index] = self.encode_planned(planned)
         return vectors
 
-    def _features(self, texts: Sequence[str]) -> torch.Tensor:
+    def plan(self, texts: Sequence[str], batch_tokens: int | None = None) -> list[Batch]:
+        """Batches of texts in their order, of at most `batch_tokens` tokens each (or one text)."""
+        rows = max(1, batch_tokens // self.max_tokens) if batch_tokens else self._rows
+        planned = []
+        for start in range(0, len(texts), rows):
+            tokens = self._tokens(texts[start : start + rows])
+            ids = next(iter(tokens.values()))
+            lengths = tokens["attention_mask"].sum(1) if self._masked else torch.full((len(ids),), ids.shape[1])
+            index = np.arange(start, start + len(ids))
+            planned.append(Batch(index, ids.int().numpy(), lengths.numpy()))
+        return planned
+
+    def encode_planned(self, batch: Batch) -> Vectors:
+        """Unit-norm float32 (len(batch.index), dim) of one planned batch. Safe in threads."""
+        tokens = {self._ids: torch.from_numpy(batch.ids).long()}
+        if self._masked:
+            real = np.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+            tokens["attention_mask"] = torch.from_numpy(real).long()
         with torch.inference_mode():
-            tokens = {name: ids.to(self._device) for name, ids in self._tokens(texts).items()}
-            return torch.nn.functional.normalize(self._module(**tokens).float(), dim=1)
+            moved = {name: values.to(self._device) for name, values in tokens.items()}
+            vectors: Vectors = torch.nn.functional.normalize(self._module(**moved).float(), dim=1).cpu().numpy()
+        return vectors
 
 
 @dataclass(frozen=True)

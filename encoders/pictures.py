@@ -74,8 +74,8 @@ def encode_pictures(
 ) -> Seen:
     """Write <name>.npy, float32 (V, d) with a unit-norm row for each distinct readable content of `media`.
 
-    `decoded` makes an iterator of pictures, in order, of the paths it is given; `blank` uint8, of the
-    shape of one item, is what a batch holds in place of an unreadable one. Decoding runs ahead of the encoder by two shards, which bounds
+    `decoded` makes an iterator of pictures, in order, of the paths it is given; `blank`, uint8 of the shape of an item,
+    is what a batch holds in place of an unreadable one. Decoding runs ahead of the encoder by two shards, which bounds
     memory: 3 x SHARD pictures. Finished shards stay in `out.work` for a run that goes on after a kill.
     """
     first: dict[str, str] = {}
@@ -83,7 +83,8 @@ def encode_pictures(
         if item.sha256 is not None:
             first[item.sha256] = min(item.name, first.get(item.sha256, item.name))
     hashes = sorted(first)
-    shards = [_Shard.of(encoder, name, hashes[at : at + SHARD], out.work / name) for at in range(0, len(hashes), SHARD)]
+    starts = range(0, len(hashes), SHARD)
+    shards = [_Shard.of(encoder, name, hashes[start : start + SHARD], out.work / name) for start in starts]
     with ctx.progress.step(f"encode {name}s", len(hashes), f"{name}s") as step:
         for shard in shards:
             if shard.file.exists():
@@ -166,7 +167,7 @@ def _gather(name: str, dim: int, media: Sequence[Media], shards: Sequence[_Shard
         vectors,
         {item.name: row[item.sha256] for item in media if item.sha256 in row},
         {
-            item.name: item.reason or (reasons[item.sha256] if item.sha256 in reasons else "unknown")
+            item.name: item.reason or reasons.get(item.sha256 or "", "unknown")
             for item in media
             if item.sha256 not in row
         },

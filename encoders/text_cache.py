@@ -16,12 +16,11 @@ from data.artifacts import OutputDir
 from data.context import RunContext
 from encoders.base import Vectors
 from encoders.batches import Batch
-from encoders.text import TextEncoder
-from encoders.text_stream import encoded
+from encoders.text_stream import Plans, encoded
 
 
 def encode_texts(
-    encoder: TextEncoder, texts: Sequence[str], batch_tokens: int | None, out: OutputDir, ctx: RunContext
+    encoder: Plans, texts: Sequence[str], batch_tokens: int | None, out: OutputDir, ctx: RunContext
 ) -> tuple[Vectors, float]:
     """Write text.npy, float32 (U, d) with one unit-norm row a text; returns it mapped, and the share of padding."""
     vectors: Vectors = out.open_array("text.npy", (len(texts), encoder.dim), np.float32)
@@ -38,7 +37,7 @@ def encode_texts(
     return vectors, 1 - real / total if total else 0.0
 
 
-def _name(encoder: TextEncoder, batch: Batch) -> str:
+def _name(encoder: Plans, batch: Batch) -> str:
     """File of a batch's vectors, named by all that decides them, so that none is ever stale."""
     causes = hashlib.sha256(json.dumps([encoder.identity, batch.ids.shape], sort_keys=True).encode())
     causes.update(batch.ids.tobytes())
@@ -46,7 +45,7 @@ def _name(encoder: TextEncoder, batch: Batch) -> str:
     return f"{causes.hexdigest()[:32]}.npy"
 
 
-def _vectors(encoder: TextEncoder, folder: Path, batch: Batch) -> Vectors:
+def _vectors(encoder: Plans, folder: Path, batch: Batch) -> Vectors:
     path = folder / _name(encoder, batch)
     if not path.exists():
         return encoder.encode_planned(batch)

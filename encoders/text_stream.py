@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
-from encoders.base import Vectors
+from encoders.base import Identity, Vectors
 from encoders.batches import Batch
-from encoders.text import TextEncoder
 
 SLICE = 16_384
 """Texts tokenized and put into batches at a time."""
@@ -21,8 +20,23 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
+class Plans(Protocol):
+    """An encoder that says which texts it reads together."""
+
+    identity: Identity
+    dim: int
+
+    def plan(self, texts: Sequence[str], batch_tokens: int | None = None) -> list[Batch]:
+        """Batches that cover all texts once."""
+        ...
+
+    def encode_planned(self, batch: Batch) -> Vectors:
+        """Unit-norm float32 (len(batch.index), dim), safe in threads."""
+        ...
+
+
 def encoded(
-    encoder: TextEncoder,
+    encoder: Plans,
     texts: Sequence[str],
     batch_tokens: int | None,
     threads: int,

@@ -26,8 +26,8 @@ class EncoderShape:
     """Sizes that fix the encoder's parameters; stored beside the weights.
 
     content_dim D, dim d, layers, heads, id_rows (rows of the id residual table, without the empty row 0), user_heads
-    (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are fused
-    here; empty: content comes fused).
+    (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are
+    fused here; empty: content comes fused).
     """
 
     content_dim: int

@@ -236,3 +236,17 @@ def test_a_frozen_learner_gives_the_same_vectors_in_any_company(inputs, learner)
     some = encoder.encode("product", np.array([70, 3]), time)
     assert np.allclose(some, everybody[[70, 3]], atol=1e-6)
     assert np.allclose(np.linalg.norm(everybody, axis=2), 1, atol=1e-5)
+
+
+def test_gated_fusion_is_trained_kept_and_answers_texts(root, inputs):
+    ref = small.trained(root, inputs, "gated", gated_fusion=True)
+    frozen = FrozenLearner.open(ref)
+    gate = frozen.model.encoder.gate
+    assert gate is not None
+    assert gate.gate.weight.abs().max() > 1e-4
+    products = EntityEncoder(frozen, inputs["graph"], inputs["features"]).encode(
+        "product", np.arange(20), small.before(small.T1)
+    )
+    assert np.allclose(np.linalg.norm(products, axis=2), 1, atol=1e-5)
+    content = np.asarray(inputs["features"].array("content_product.npy"))[:3]
+    assert frozen.encode_content(content).shape == (3, products.shape[2])

@@ -177,3 +177,22 @@ def test_student_views_hide_what_they_say(shop):
         assert early.mask.sum() < seeds.mask.sum()
         assert (early.history & ~seeds.history).sum() == 0
         assert torch.equal(content.history, seeds.history)
+
+
+@pytest.mark.parametrize("kind", ["product", "user"])
+def test_gated_fusion_starts_as_the_fused_content(shop, tmp_path, kind):
+    graph, table, samplers = shop
+    features = small.shop(Store(tmp_path))["features"]
+    gated = open_content(features, graph, gated=True)
+    assert gated.content_dim == table.content_dim
+    assert gated.gate == (("text", 1.0), ("image", 0.0))
+    nodes = np.arange(9)
+    times = np.full(9, small.before(small.T1))
+    plain = open_content(features, graph)
+    shape = EncoderShape(table.content_dim, 12, 2, 2, 0, 1, 2)
+    found = []
+    for each, gate in ((plain, ()), (gated, gated.gate)):
+        torch.manual_seed(0)
+        encoder = InterestEncoder(dataclasses.replace(shape, gate=gate)).requires_grad_(False)
+        found.append(encoder(sample_seeds(each, samplers[kind], kind, nodes, times, seed=5)[0], _primitives()))
+    assert torch.allclose(*found, atol=1e-5)

@@ -1,8 +1,8 @@
 """Products nobody has touched, found by content alone: the rows that the learner has to beat.
 
 A user is the mean content of the products met before; every candidate is ranked by cosine. completejourney: products
-first bought from T0 on, by users who bought before. amazon-scientific, which has order only: a seeded tenth of the items
-is withheld from everybody's history.
+first bought from T0 on, by users who bought before. amazon-scientific has order only: there a seeded tenth of the
+items is withheld from everybody's history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ WITHHELD = 0.1
 Ints = NDArray[np.int64]
 
 
-def measure(name: str, events: ArtifactRef, features: ArtifactRef, t0: int | None, seed: int = 0) -> list[dict[str, Any]]:
+def measure(
+    name: str, events: ArtifactRef, features: ArtifactRef, t0: int | None, seed: int = 0
+) -> list[dict[str, Any]]:
     """Rows for one set; `t0` [us] splits by time, None withholds items drawn by `seed`."""
     users, items, times = _engaged(events, features)
     content = np.asarray(features.array("content_product.npy"))

@@ -56,7 +56,9 @@ def measure(products: Products) -> list[dict[str, Any]]:
     for name, (titles, photos) in kinds.items():
         vectors = _fused(products, fusion, weight, titles, photos)
         for label, values in products.labels.items():
-            rows.append(row(f"fashion, {label}", name, "10-NN accuracy", knn_accuracy(vectors, values, ~chooses), shape))
+            rows.append(
+                row(f"fashion, {label}", name, "10-NN accuracy", knn_accuracy(vectors, values, ~chooses), shape)
+            )
             rows.append(row(f"fashion, {label}", name, "k-means NMI", nmi(vectors, values), shape))
     return rows
 
@@ -90,8 +92,6 @@ def _fused(
     photos: NDArray[np.bool_] | None = None,
 ) -> Vectors:
     everything = np.ones(len(products.text), bool)
-    sources = _sources(
-        products, everything if titles is None else titles, everything if photos is None else photos
-    )
+    sources = _sources(products, everything if titles is None else titles, everything if photos is None else photos)
     weighed = Fusion(fusion.whitenings, {**fusion.weights, "image": weight})
     return weighed.fuse(*parts_of(sources, weighed, len(products.text)))
