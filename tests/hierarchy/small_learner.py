@@ -74,7 +74,7 @@ def before(moment: Any) -> int:
 def write_features(products: list[dict[str, Any]], out: OutputDir) -> None:
     """Content of a product: its department and type, with a little of its own. Nothing depends on the events.
 
-    Its parts are that content as text and, of weight 0 so that they are no part of it, noise as pictures.
+    Its parts are two halves of that content, one as text and one as pictures.
     """
     content = {row["product_id"]: sum(_direction(part) for part in row["category"]) for row in products}
     content = {name: vector + 0.3 * _direction(name) for name, vector in content.items()}
@@ -91,11 +91,11 @@ def write_features(products: list[dict[str, Any]], out: OutputDir) -> None:
         names = sorted(found)
         out.write_table(f"entities_{kind}.parquet", pa.table({"entity_id": pa.array(names, pa.string())}))
         vectors_of = unit(np.array([found[name] for name in names], np.float32))
-        noise = unit(np.array([_direction(f"{name}'s picture") for name in names], np.float32))
+        first = np.arange(CONTENT_DIM) < CONTENT_DIM // 2
         out.write_array(f"content_{kind}.npy", vectors_of)
-        out.write_array(f"parts_{kind}.npy", np.stack([vectors_of, noise], axis=1))
+        out.write_array(f"parts_{kind}.npy", np.stack([vectors_of * first, vectors_of * ~first], axis=1))
         out.write_array(f"mask_{kind}.npy", np.tile([True, True, False, False], (len(names), 1)))
-    out.write_json("encoder.json", {"modalities": ["text", "image"], "weights": {"text": 1.0, "image": 0.0}})
+    out.write_json("encoder.json", {"modalities": ["text", "image"], "weights": {"text": 1.0, "image": 1.0}})
 
 
 def _direction(name: str) -> np.ndarray:

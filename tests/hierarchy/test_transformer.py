@@ -185,7 +185,7 @@ def test_gated_fusion_starts_as_the_fused_content(shop, tmp_path, kind):
     features = small.shop(Store(tmp_path))["features"]
     gated = open_content(features, graph, gated=True)
     assert gated.content_dim == table.content_dim
-    assert gated.gate == (("text", 1.0), ("image", 0.0))
+    assert gated.gate == (("text", 1.0), ("image", 1.0))
     nodes = np.arange(9)
     times = np.full(9, small.before(small.T1))
     plain = open_content(features, graph)
