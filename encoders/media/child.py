@@ -6,7 +6,6 @@ started by `worker` as `python -m encoders.media.child SETTINGS`.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from encoders.media import decode, film, wire
 from encoders.media.caps import Caps
 from encoders.media.reasons import Reason, Refused
 from encoders.media.sniff import Kind
+from encoders.media.warm import warm_up
 from encoders.pixels import Geometry
 
 _STANDARD = 3
@@ -75,9 +75,7 @@ def _allow_time(caps: Caps) -> None:
 def main() -> None:
     """Start up, confine, serve."""
     told = json.loads(sys.argv[1])
-    Image.preinit()  # Pillow would import what is left at its first file, too late
-    if told["films"]:
-        importlib.import_module("av")
+    warm_up(told["films"])
     line = socket.socket(fileno=sys.stdin.fileno())
     caps = Caps(**told["caps"])
     confine(caps)

@@ -9,9 +9,6 @@ from contextlib import suppress
 
 from PIL import Image
 
-# Imported for their sake: Pillow loads them when it first meets such a file, when no file can be opened any more.
-from PIL import JpegImagePlugin, MpoImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin  # noqa: F401  # isort: skip
-
 from encoders.media.caps import Caps
 from encoders.media.fit import fitted
 from encoders.media.reasons import Reason, Refused

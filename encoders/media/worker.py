@@ -72,7 +72,9 @@ class _Process:
 
     def __init__(self, geometry: Geometry, caps: Caps, films: bool) -> None:
         if films and importlib.util.find_spec("av") is None:
-            raise SystemStateError("films need PyAV, which is not installed: pip install 'strata[video]'")
+            raise SystemStateError(
+                "expected PyAV for a film, found none: pip install -e '.[video]', or leave films out"
+            )
         self._shape = (geometry.size, geometry.size, 3)
         self._caps, self._films, self.files = caps, films, 0
         self._line, theirs = socket.socketpair()
@@ -102,11 +104,13 @@ class _Process:
             raise Refused(self._cause_of_death()) from error
         return self._pixels(answer, most, size)
 
-    def end(self) -> bytes:
-        """Kill it, wait for it to be gone, and return what it said when it could not start."""
+    def end(self) -> None:
+        """Kill it and wait for it to be gone."""
         self._line.close()
         self._running.kill()
-        return self._running.communicate()[1]
+        self._running.wait()
+        if self._running.stderr is not None:
+            self._running.stderr.close()
 
     def _pixels(self, answer: wire.Message, most: int, size: int) -> Pixels:
         """What the answer holds. A process that a file has taken over may say anything: then it is as good as dead."""
@@ -129,10 +133,12 @@ class _Process:
         except (TimeoutError, wire.Broken):
             ready = False
         if not ready:
-            last = self.end().decode("utf-8", "replace").strip().rpartition("\n")[2]
+            self._running.kill()
+            said = self._running.communicate()[1].decode("utf-8", "replace").strip().rpartition("\n")[2]
+            self.end()
             raise SystemStateError(
-                f"expected a decoding process to start within {self._caps.memory:,} bytes of memory, it ended with code "
-                f"{self._running.returncode} ({last}): install pillow, or raise the memory cap"
+                f"expected a decoding process to start in {self._caps.memory:,} bytes of memory, it ended with code "
+                f"{self._running.returncode} ({said}): install pillow, or raise the memory cap"
             )
 
 
