@@ -46,6 +46,7 @@ def fashion() -> dict[str, Any]:
         "cuts": cuts,
         "events": {"source": "fashion", "fashion": {"root": public_sets.root("fashion-images")}},
         "learner": {"levels": [{"k": 8, "top": 2}, {"k": 32, "top": 4}, {"k": 128, "top": 8}]},
+        "ranker": {"max_rows": 40_000},
     }
 
 

@@ -4,13 +4,13 @@ const { pictures } = JSON.parse(byId("page-data").textContent);
 const inWords = { tile, drawPanel, drawBag };
 const picture = (place) => make("img", { src: pictures[place][0], alt: pictures[place][1], title: pictures[place][1], draggable: false });
 
-/* Pictures under a tile's words, as many and as large as its free room takes. */
+/* Pictures under a tile's words, or where no words fit, as many and as large as its free room takes. */
 tile = function (place) {
   const node = inWords.tile(place), { label, pictures: places } = interests[place.i];
   const { size, height } = fitting(label, place);
-  const free = place.h - height - 1.5 * size - 22, shown = places.filter((at) => at >= 0);
-  const side = Math.min(80, free, place.w - 12);
-  if (!size || side < 28) return node;
+  const free = size ? place.h - height - 1.5 * size - 22 : place.h - 10;
+  const side = Math.min(80, free, place.w - 12), shown = places.filter((at) => at >= 0);
+  if (side < 20) return node;
   const images = shown.slice(0, Math.floor((place.w - 8) / (side + 4))).map(picture);
   const shelf = make("span", { class: "shelf" }, ...images);
   shelf.style.setProperty("--side", `${side}px`);

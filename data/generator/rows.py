@@ -81,7 +81,8 @@ def table(plan: Plan, found: Rows, made: NDArray[np.int64]) -> pa.Table:
     number = np.where(found.name < 0, np.arange(count), found.name)
     event = _event_ids(places, number, found.name >= 0)
     campaign = plan.campaign_of(found.advertiser, (found.ts - config.first_micros) // MICROS_PER_DAY)
-    paid = np.isin(found.kind, _PAID)
+    price = plan.product_price[found.product]
+    paid = np.isin(found.kind, _PAID) & ~np.isnan(price)
     asked = found.request >= 0
     request = np.where(asked, found.request, 0)
     columns = {
@@ -93,7 +94,7 @@ def table(plan: Plan, found: Rows, made: NDArray[np.int64]) -> pa.Table:
         "event_type": pa.array(EVENT_TYPES).take(pa.array(found.kind)),
         "ts": pa.array(found.ts),
         "known_at": pa.array(found.known_at),
-        "value": pa.array(plan.product_price[found.product], mask=~paid | np.isnan(plan.product_price[found.product])),
+        "value": pa.array(price, mask=~paid),
         "surface": pa.array(_SURFACES).take(pa.array(request % len(_SURFACES), mask=~asked)),
         "position": pa.array(found.position, mask=found.position < 0),
         "request_id": labels("r", *places, request // 10_000, request % 10_000, valid=asked),

@@ -26,6 +26,9 @@ CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4"})
 _OPTIONS = {"enable_drefs": "0", "use_absolute_path": "0"}
 """A MOV file may name other files as its data; these are FFmpeg's defaults, said once more."""
 
+_PADDING = 1 << 20
+"""Decoders make room for more pixels than they show, so their own cap is a wide one."""
+
 
 def frames(data: bytes, kind: Kind, count: int, geometry: Geometry, caps: Caps) -> list[bytes]:
     """RGB bytes (size, size, 3) of at most `count` frames, evenly spaced in time; fewer when the film has fewer.
@@ -71,7 +74,7 @@ def _stream(container: InputContainer, caps: Caps) -> VideoStream:
     if context.width * context.height > caps.pixels:
         raise Refused(Reason.TOO_MANY_PIXELS)
     context.thread_count = 1
-    context.options = {"max_pixels": str(caps.pixels)}  # a stream may change its size on the way
+    context.options = {"max_pixels": str(2 * caps.pixels + _PADDING)}  # a stream may change its size on the way
     return streams[0]
 
 

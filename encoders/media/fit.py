@@ -15,7 +15,8 @@ def fitted(image: Image.Image, geometry: Geometry) -> bytes:
     """RGB bytes (size, size, 3) of `image` on white.
 
     Only the part that stays is ever scaled: scaling all and cutting after, as the formula reads, would make billions of
-    pixels of a picture of one row. The filter still sees what lies outside the cut, so the pixels are the same.
+    pixels of a picture of one row. The filter still sees what lies outside the cut, so the pixels are the same up to
+    rounding.
     """
     image = _coloured(image)
     box = (0, 0, *image.size) if geometry.fit == "squash" else central_box(*image.size, geometry)

@@ -85,14 +85,35 @@ def webp_canvas(width: int, height: int) -> bytes:
 
 def film(colours, codec: str = "mpeg4", kind: str = "mp4", size=(64, 48), gap: int = 12, rate: int = 10) -> bytes:
     """A film of one plain frame a colour, with a key frame every `gap`."""
+    return film_of([plain(colour, size) for colour in colours], codec, kind, gap, rate)
+
+
+def film_of(images, codec: str = "mpeg4", kind: str = "mp4", gap: int = 12, rate: int = 10) -> bytes:
+    """A film of `images`, all of one size."""
     import av
 
     stream_of = io.BytesIO()
     with av.open(stream_of, "w", format=kind) as container:
         stream = container.add_stream(codec, rate=rate, options={"g": str(gap)})
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        for colour in colours:
-            container.mux(stream.encode(av.VideoFrame.from_image(plain(colour, size))))
+        stream.width, stream.height, stream.pix_fmt = *images[0].size, "yuv420p"
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_image(image)))
+        container.mux(stream.encode(None))
+    return stream_of.getvalue()
+
+
+def sound() -> bytes:
+    """An MP4 with a moment of silence and no picture."""
+    import av
+
+    stream_of = io.BytesIO()
+    with av.open(stream_of, "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=44100)
+        silence = av.AudioFrame(format="fltp", layout="stereo", samples=1024)
+        silence.sample_rate = 44100
+        for plane in silence.planes:
+            plane.update(bytes(plane.buffer_size))
+        container.mux(stream.encode(silence))
         container.mux(stream.encode(None))
     return stream_of.getvalue()
 
