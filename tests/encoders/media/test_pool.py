@@ -10,6 +10,7 @@ import pytest
 from data.errors import BadDataError, SystemStateError, UsageError
 from encoders.media import worker as worker_module
 from encoders.media.caps import Caps
+from encoders.media.listing import listing
 from encoders.media.pool import Decoder
 from encoders.media.reasons import Reason
 from encoders.media.sniff import Kind
@@ -116,6 +117,15 @@ def test_pixels_depend_neither_on_the_worker_nor_on_the_neighbours(tmp_path):
             return {picture.name: picture.pixels.tobytes() for picture in decoder.pictures(names)}
 
     assert run(1, names) == run(2, names[::-1])
+
+
+def test_a_file_that_is_no_longer_the_one_listed_is_refused(tmp_path):
+    names = [m.put(tmp_path, "a.jpg", JPEG), m.put(tmp_path, "b.jpg", JPEG)]
+    hashes = {media.name: media.sha256 for media in listing(tmp_path, names, CAPS, 1)}
+    m.put(tmp_path, "b.jpg", m.saved(m.gradient(50, 41), "JPEG"))
+    with Decoder(tmp_path, GEOMETRY, CAPS, 1) as decoder:
+        given = [picture.reason for picture in decoder.pictures(names, hashes=hashes)]
+    assert given == [None, Reason.CHANGED]
 
 
 def test_films_and_pictures_in_one_run(tmp_path):
