@@ -62,14 +62,22 @@ def confine(caps: Caps) -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(limit, (value, value))
+        least = _least(limit, value)
+        resource.setrlimit(limit, (least, least))
     Image.MAX_IMAGE_PIXELS = caps.pixels
 
 
 def _allow_time(caps: Caps) -> None:
     """Let the processor time of this process end `caps.seconds` from now: a file is decoded by that or never."""
     end = math.ceil(time.process_time() + caps.seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (_least(resource.RLIMIT_CPU, end), hard))
+
+
+def _least(limit: int, value: int) -> int:
+    """`value`, or what the user of this machine is limited to where that is less."""
+    hard = resource.getrlimit(limit)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def picture(data: bytes, kind: Kind, geometry: Geometry, caps: Caps) -> bytes:
 
 def _picture(data: bytes, kind: Kind, geometry: Geometry, caps: Caps) -> bytes:
     if kind is Kind.WEBP:
-        _check_pixels(_webp_size(data), caps)  # Pillow makes room for the whole canvas before it tells the size
+        _check_pixels(_webp_size(data), caps)  # Pillow 12 makes room for the canvas before it tells the size
     if kind is Kind.PNG:
         with _open(data, kind) as image:
             image.verify()  # checksums: Pillow's decoding looks at none

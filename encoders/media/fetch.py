@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from encoders.media.addresses import Resolve, is_allowed, resolve
+from data.errors import UsageError
+from encoders.media.addresses import Network, Resolve, is_allowed, resolve
 from encoders.media.caps import Caps
 from encoders.media.keep import keep
 from encoders.media.reasons import Reason, Refused
@@ -37,6 +38,14 @@ class Remote:
     redirects: int = 3
     ports: frozenset[int] = frozenset({80, 443})
     allow: tuple[str, ...] = ()
+
+    @property
+    def networks(self) -> list[Network]:
+        """The networks `allow`; raises UsageError for what is none."""
+        try:
+            return [ip_network(network) for network in self.allow]
+        except ValueError as error:
+            raise UsageError(f"expected networks such as 10.1.0.0/16 to allow, got {self.allow}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class _Fetcher:
     def __init__(self, folder: Path, caps: Caps, remote: Remote, resolve: Resolve) -> None:
         self._folder, self._caps, self._remote, self._resolve = folder, caps, remote, resolve
         self._trust = ssl.create_default_context()
-        self._allow = [ip_network(network) for network in remote.allow]
+        self._allow = remote.networks
 
     def fetch(self, url: str) -> Fetched:
         """What came of `url`."""

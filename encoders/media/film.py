@@ -83,8 +83,7 @@ def _timeline(container: InputContainer, stream: VideoStream, caps: Caps) -> tup
     packets = [(packet.pts, packet.is_keyframe) for packet in container.demux(stream) if packet.pts is not None]
     times = sorted({pts for pts, _ in packets})
     keys = sorted({pts for pts, is_key in packets if is_key})
-    cut_short = len(packets) < stream.frames  # which is 0 where the header has no count
-    if not keys or cut_short or stream.time_base is None:
+    if not keys or stream.time_base is None:
         raise Refused(Reason.BROKEN)
     if (times[-1] - times[0]) * stream.time_base > caps.duration:
         raise Refused(Reason.TOO_LONG)

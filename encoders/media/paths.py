@@ -32,6 +32,9 @@ _OF_ERROR = {
     errno.ENAMETOOLONG: Reason.NAME_TOO_LONG,
 }
 
+_NOT_ITS_DOING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of this machine, which would be another file's the next time: they are raised, not given as a reason."""
+
 
 class Root:
     """The folder that names start from, held open; to be used in a `with` statement. Raises BadDataError without it."""
@@ -113,6 +116,8 @@ def _open(part: str, folder: int, is_wanted: Callable[[int], bool], flags: int) 
         flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         opened = os.open(part, flags, dir_fd=folder)
     except OSError as error:
+        if error.errno in _NOT_ITS_DOING:
+            raise
         raise Refused(_OF_ERROR.get(error.errno or 0, Reason.UNREADABLE)) from error
     try:
         _check_mode(os.fstat(opened).st_mode, is_wanted)

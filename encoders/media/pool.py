@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import queue
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -53,9 +54,12 @@ class Decoder:
             worker.close()
         self._root.__exit__(kind, error, at)
 
-    def pictures(self, names: Iterable[str], frames: int = 0) -> Iterator[Picture]:
+    def pictures(
+        self, names: Iterable[str], frames: int = 0, hashes: Mapping[str, str] | None = None
+    ) -> Iterator[Picture]:
         """A picture for each of `names`, in order: pixels uint8 (1, size, size, 3), or for a film (F, size, size, 3)
         with 1 <= F <= `frames`, or the reason why there are none. With `frames` 0 films are refused.
+        `hashes` by name, as `listing` gives them: a file that has another sha256 by now is refused.
 
         Raises UsageError when `frames` is above its cap, SystemStateError when no decoding process can be started or a
         film needs the extra `video`.
@@ -63,9 +67,10 @@ class Decoder:
         if not 0 <= frames <= self._caps.frames:
             raise UsageError(f"expected 0 to {self._caps.frames} frames a film, got {frames}")
         waiting: deque[Future[Picture]] = deque()
+        expected = hashes or {}
         try:
             for name in names:
-                waiting.append(self._threads.submit(self._picture, name, frames))
+                waiting.append(self._threads.submit(self._picture, name, frames, expected.get(name)))
                 if len(waiting) > _AHEAD * self._size:
                     yield waiting.popleft().result()
             while waiting:
@@ -74,14 +79,16 @@ class Decoder:
             for future in waiting:
                 future.cancel()
 
-    def _picture(self, name: str, frames: int) -> Picture:
+    def _picture(self, name: str, frames: int, sha256: str | None) -> Picture:
         try:
-            return Picture(name, pixels=self._pixels(name, frames))
+            return Picture(name, pixels=self._pixels(name, frames, sha256))
         except Refused as refused:
             return Picture(name, reason=refused.reason)
 
-    def _pixels(self, name: str, frames: int) -> Pixels:
+    def _pixels(self, name: str, frames: int, sha256: str | None) -> Pixels:
         data = self._root.read(name, self._caps.bytes)
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            raise Refused(Reason.CHANGED)
         kind = sniff(data)
         if kind.film and not frames:
             raise Refused(Reason.NOT_A_PICTURE)

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     UNREADABLE = "unreadable", "The operating system refused to read the file."
     TOO_LARGE = "too_large", "The file has more bytes than the cap."
     EMPTY = "empty", "The file has no bytes."
+    CHANGED = "changed", "The file is not the one that was listed: it has changed since."
     UNSUPPORTED = "unsupported", "The first bytes are not those of a JPEG, PNG, WebP, MP4, MOV, WebM or Matroska file."
     NOT_A_PICTURE = "not_a_picture", "The file is a film where only pictures are read."
     TOO_MANY_PIXELS = "too_many_pixels", "The picture, or a frame of the film, has more pixels than the cap."

@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from encoders.media.reasons import Reason, Refused
@@ -50,8 +50,9 @@ class Deadline:
         self.left()
 
     def _shut(self) -> None:
-        if self._line is not None and self._line.fileno() >= 0:
-            socket.socket.shutdown(self._line, socket.SHUT_RDWR)  # not that of TLS, which only its own thread may call
+        if self._line is not None:
+            with suppress(OSError):  # it may have been closed just now
+                socket.socket.shutdown(self._line, socket.SHUT_RDWR)  # TLS has one that its own thread alone may call
 
 
 class Answer:
@@ -78,6 +79,7 @@ class Answer:
 def ask(target: Target, addresses: Sequence[str], deadline: Deadline, trust: ssl.SSLContext) -> Iterator[Answer]:
     """Send a GET for `target` to the first of `addresses` that listens; raises Refused."""
     connection = http.client.HTTPConnection(target.host, target.port)
+    connection.auto_open = 0  # it would look up the name
     try:
         with _network(deadline):
             connection.sock = _first(addresses, target.port, deadline)  # the name is looked up no second time

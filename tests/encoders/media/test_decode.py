@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
+from encoders.media import decode
 from encoders.media.caps import Caps
 from encoders.media.decode import picture
 from encoders.media.fit import central_box
@@ -118,6 +119,24 @@ def test_caps_hold_at_their_value():
     assert picture(data, sniff(data), Geometry(4, 4), Caps(pixels=5000))
     with pytest.raises(Refused) as caught:
         picture(data, sniff(data), Geometry(4, 4), Caps(pixels=4999))
+    assert caught.value.reason == Reason.TOO_MANY_PIXELS
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lossless": False},
+        {"lossless": True},
+        {"exif": m.exif(6)},
+        {"save_all": True, "append_images": [m.plain((0, 0, 0), (301, 77))]},
+    ],
+)
+def test_the_size_of_a_webp_is_known_before_anything_opens_it(monkeypatch, options):
+    data = m.saved(m.gradient(301, 77), "WEBP", **options)
+    assert picture(data, sniff(data), Geometry(4, 4), Caps(pixels=301 * 77))
+    monkeypatch.setattr(decode, "_open", None)
+    with pytest.raises(Refused) as caught:
+        picture(data, sniff(data), Geometry(4, 4), Caps(pixels=301 * 77 - 1))
     assert caught.value.reason == Reason.TOO_MANY_PIXELS
 
 

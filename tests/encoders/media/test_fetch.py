@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from data.errors import UsageError
 from encoders.media.caps import Caps
 from encoders.media.fetch import Remote, fetch
 from encoders.media.reasons import Reason as R
@@ -133,6 +134,11 @@ def test_a_server_without_a_trusted_certificate_is_not_asked(web, base, remote, 
     asked = len(web.asked)
     assert one(base.replace("http:", "https:") + "/picture", tmp_path, remote).reason == R.UNREACHABLE
     assert len(web.asked) == asked
+
+
+def test_a_network_that_is_none_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"got \('10.1.2.3/16',\)"):
+        list(fetch([], tmp_path, CAPS, Remote(allow=("10.1.2.3/16",)), 1))
 
 
 def test_nobody_listens(web, remote, tmp_path):

@@ -1,5 +1,6 @@
 """Contents of files by name, and the opening of names."""
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -81,6 +82,19 @@ def test_no_descriptor_is_left_open(tmp_path):
     with Root(tmp_path) as root:
         root.read("a/b/c.jpg", 10)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(errno.EMFILE, OSError), (errno.EACCES, Refused), (errno.EIO, Refused)])
+def test_a_fault_of_the_machine_is_no_reason_against_a_file(tmp_path, monkeypatch, code, outcome):
+    m.put(tmp_path, "a.jpg", b"x")
+
+    def failing(*words, **options):
+        raise OSError(code, "as the test wants")
+
+    with Root(tmp_path) as root, monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        with pytest.raises(outcome):
+            root.read("a.jpg", 10)
 
 
 def test_what_is_kept_is_whole_or_not_there(tmp_path):

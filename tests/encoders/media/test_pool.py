@@ -10,15 +10,16 @@ import pytest
 from data.errors import BadDataError, SystemStateError, UsageError
 from encoders.media import worker as worker_module
 from encoders.media.caps import Caps
+from encoders.media.listing import listing
 from encoders.media.pool import Decoder
 from encoders.media.reasons import Reason
 from encoders.media.sniff import Kind
 from encoders.media.worker import Worker
-from encoders.pixels import Geometry
+from encoders.pixels import Geometry, Picture
 from tests.encoders.media import makers as m
 
 GEOMETRY = Geometry(16, 18)
-CAPS = Caps(seconds=3, memory=400 << 20)
+CAPS = Caps(seconds=2, memory=400 << 20)
 JPEG = m.saved(m.gradient(50, 40), "JPEG")
 
 
@@ -31,28 +32,38 @@ def unruly(monkeypatch):
     monkeypatch.setattr(worker_module, "PROGRAM", "tests.encoders.media.unruly")
 
 
-@pytest.mark.parametrize(
-    ("order", "reason"),
-    [
-        ("CRASH", Reason.CRASHED),
-        ("EXIT", Reason.CRASHED),
-        ("SPIN", Reason.TIMEOUT),
-        ("SLEEP", Reason.TIMEOUT),
-        ("HOARD", Reason.MEMORY),
-        ("SAY LITTLE", Reason.CRASHED),
-        ("SAY MUCH", Reason.CRASHED),
-        ("SAY NONE", Reason.CRASHED),
-        ("SAY NONSENSE", Reason.CRASHED),
-        ("OPEN", None),
-        ("NOTHING", None),
-    ],
-)
-def test_a_broken_process_costs_one_file_and_is_replaced(unruly, tmp_path, order, reason):
-    names = [m.put(tmp_path, f"{index}.jpg", JPEG if index != 1 else told(order)) for index in range(3)]
-    with Decoder(tmp_path, GEOMETRY, CAPS, workers=1) as decoder:
-        pictures = list(decoder.pictures(names))
-    assert [picture.reason for picture in pictures] == [None, reason, None]
-    assert all(picture.pixels.shape == (1, 16, 16, 3) for picture in pictures if picture.pixels is not None)
+OUTCOMES = {
+    "CRASH": Reason.CRASHED,
+    "EXIT": Reason.CRASHED,
+    "SPIN": Reason.TIMEOUT,
+    "SLEEP": Reason.TIMEOUT,
+    "HOARD": Reason.MEMORY,
+    "SAY LITTLE": Reason.CRASHED,
+    "SAY MUCH": Reason.CRASHED,
+    "SAY NONE": Reason.CRASHED,
+    "SAY NONSENSE": Reason.CRASHED,
+    "OPEN": None,
+    "NOTHING": None,
+}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory) -> dict[str, Picture]:
+    """One run over a file for each of the orders, with a sound one after each."""
+    root = tmp_path_factory.mktemp("broken")
+    names = [m.put(root, order, told(order)) for order in OUTCOMES]
+    names += [m.put(root, f"after {order}", JPEG) for order in OUTCOMES]
+    with pytest.MonkeyPatch.context() as patch, Decoder(root, GEOMETRY, CAPS, workers=1) as decoder:
+        patch.setattr(worker_module, "PROGRAM", "tests.encoders.media.unruly")
+        mixed = [name for pair in zip(names, names[len(OUTCOMES) :], strict=False) for name in pair]
+        return {picture.name: picture for picture in decoder.pictures(mixed)}
+
+
+@pytest.mark.parametrize(("order", "reason"), OUTCOMES.items())
+def test_a_broken_process_costs_one_file_and_is_replaced(broken, order, reason):
+    assert broken[order].reason == reason
+    assert broken[f"after {order}"].reason is None
+    assert broken[f"after {order}"].pixels.shape == (1, 16, 16, 3)
 
 
 def test_a_file_is_not_blamed_for_the_one_before_it(unruly, tmp_path):
@@ -116,6 +127,15 @@ def test_pixels_depend_neither_on_the_worker_nor_on_the_neighbours(tmp_path):
             return {picture.name: picture.pixels.tobytes() for picture in decoder.pictures(names)}
 
     assert run(1, names) == run(2, names[::-1])
+
+
+def test_a_file_that_is_no_longer_the_one_listed_is_refused(tmp_path):
+    names = [m.put(tmp_path, "a.jpg", JPEG), m.put(tmp_path, "b.jpg", JPEG)]
+    hashes = {media.name: media.sha256 for media in listing(tmp_path, names, CAPS, 1)}
+    m.put(tmp_path, "b.jpg", m.saved(m.gradient(50, 41), "JPEG"))
+    with Decoder(tmp_path, GEOMETRY, CAPS, 1) as decoder:
+        given = [picture.reason for picture in decoder.pictures(names, hashes=hashes)]
+    assert given == [None, Reason.CHANGED]
 
 
 def test_films_and_pictures_in_one_run(tmp_path):
