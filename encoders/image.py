@@ -11,10 +11,11 @@ from torch import nn
 from data.errors import UsageError
 from encoders.base import Identity, Vectors
 from encoders.hub_vision import load_hub_network
-from encoders.image_network import DTYPES, ImageNetwork
+from encoders.image_network import ImageNetwork
 from encoders.lite0 import PACKAGED_MODEL, load_lite0
 from encoders.open_clip_models import PREFIX, load_open_clip
 from encoders.pixels import Geometry, Normalisation, Pixels
+from encoders.placement import device_of, dtype_of
 
 _Forward = Callable[[torch.Tensor], torch.Tensor]
 _ROWS = {"cpu": 16, "cuda": 256}
@@ -46,7 +47,8 @@ class NormalisedFeatures(nn.Module):
 class ImageEncoder:
     """Encodes decoded pictures. `rows` is the most that go through the network at once (None: set by the device).
 
-    Raises UsageError for a dtype that is not in DTYPES, or when the network refuses its own geometry.
+    Raises UsageError for a device or dtype that is not known, or when the network refuses its own geometry, and
+    SystemStateError for a GPU that is not there.
     """
 
     def __init__(
@@ -58,12 +60,10 @@ class ImageEncoder:
         compile: bool = False,
         rows: int | None = None,
     ) -> None:
-        if dtype not in DTYPES:
-            raise UsageError(f"expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
         self.geometry: Geometry = network.geometry
-        self.device = torch.device(device)
-        self.rows = rows or _ROWS.get(self.device.type, _ROWS["cpu"])
-        features = NormalisedFeatures(network.module, network.normalisation, getattr(torch, dtype))
+        self.device = device_of(device)
+        self.rows = rows or _ROWS[self.device.type]
+        features = NormalisedFeatures(network.module, network.normalisation, dtype_of(dtype))
         self.features = features.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.dim = self._probed(model)
         self._compiled: _Forward | None = torch.compile(self.features, dynamic=False) if compile else None

@@ -8,9 +8,6 @@ from torch import nn
 
 from encoders.pixels import Geometry, Normalisation
 
-DTYPES = ("float32", "bfloat16")
-"""Types a network can compute in."""
-
 
 @dataclass(frozen=True)
 class ImageNetwork:

@@ -14,6 +14,7 @@ from encoders.batches import Batch
 from encoders.hub_joint import load_hub_joint
 from encoders.image import ImageEncoder
 from encoders.open_clip_models import PREFIX, load_open_clip
+from encoders.placement import device_of, dtype_of
 from encoders.text_network import TextNetwork
 
 _ROWS = {"cpu": 32, "cuda": 512}
@@ -24,9 +25,9 @@ class JointTextEncoder:
 
     def __init__(self, network: TextNetwork, model: str, device: str = "cpu", dtype: str = "float32") -> None:
         self.max_tokens = network.max_tokens
-        self._tokens, self._device = network.tokens, torch.device(device)
-        self._rows = _ROWS.get(self._device.type, _ROWS["cpu"])
-        self._module = network.module.to(self._device, getattr(torch, dtype))
+        self._tokens, self._device = network.tokens, device_of(device)
+        self._rows = _ROWS[self._device.type]
+        self._module = network.module.to(self._device, dtype_of(dtype))
         names = list(self._tokens(["a"]))
         self._ids, self._masked = names[0], "attention_mask" in names
         self.dim = self.encode_planned(self.plan(["a"])[0]).shape[1]

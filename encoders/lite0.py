@@ -1,7 +1,7 @@
 """EfficientNet-Lite0 from installed packages, ImageNet weights inside (Tan & Le, 2019, arXiv:1905.11946).
 
 Batch normalisation is folded into the convolution before it, and zero padding into the convolution after it: the same
-function with a third of the passes over memory.
+function with fewer passes over memory.
 """
 
 from __future__ import annotations

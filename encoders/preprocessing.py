@@ -45,6 +45,8 @@ def _geometry(record: Mapping[str, Any], interpolation: Literal["bilinear", "bic
     short = _short_side(record["size"], crops)
     if short is None:
         size = _side(record["size"])
+        if crops and _side(record.get("crop_size", size)) != size:
+            raise _unknown(record)
         return Geometry(size, size, interpolation, "squash")
     if share:  # ConvNeXt: the size is that of the cut, and large pictures are not cut
         scaled = int(short / share)

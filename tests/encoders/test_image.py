@@ -153,7 +153,7 @@ def test_what_cannot_be_loaded_says_what_to_do(folders, tmp_path):
         load_image_encoder(str(tmp_path / "nowhere"))
     with pytest.raises(SystemStateError, match="local folder"):
         load_image_encoder("nobody/no-such-model")
-    with pytest.raises(UsageError, match="float32, bfloat16"):
+    with pytest.raises(UsageError, match="float32 or bfloat16"):
         load_image_encoder(folders["clip"], dtype="float16")
 
 

@@ -4,6 +4,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from data.errors import SystemStateError, UsageError
+from encoders.hub_joint import HubTokens
 from encoders.image import load_image_encoder
 from encoders.joint import load_joint
 from tests.fixtures import tiny_vision
@@ -53,6 +54,14 @@ def test_the_texts_beside_a_text_do_not_change_its_vector(name, folders):
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
     assert len(np.unique(together.round(4), axis=0)) == 6
     assert text.encode([]).shape == (0, text.dim)
+
+
+def test_a_model_that_reads_its_padding_gets_all_of_it_and_no_mask(folders):
+    tokenizer = AutoTokenizer.from_pretrained(folders["clip"])
+    tokens = HubTokens(tokenizer, 16, reads_padding=True)(["tea", "a"])
+    assert {name: tuple(ids.shape) for name, ids in tokens.items()} == {"input_ids": (2, 16)}
+    tokens = HubTokens(tokenizer, 16, reads_padding=False)(["tea", "a"])
+    assert tokens["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
 
 
 def test_more_texts_than_a_batch_keep_their_order(clip):

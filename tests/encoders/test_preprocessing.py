@@ -51,6 +51,7 @@ def test_values_are_normalised_as_the_record_says():
         {"size": {"height": 224, "width": 196}},
         {"size": {"shortest_edge": 224}},
         {"size": {"longest_edge": 224}},
+        {"size": {"height": 346, "width": 346}, "do_center_crop": True, "crop_size": 289},
         {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 196}},
     ],
 )
