@@ -10,13 +10,10 @@ rows go to results/encoders.csv, or to --csv, only after their vectors were foun
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from data.errors import StrataError, SystemStateError, UsageError, nearest
@@ -25,11 +22,11 @@ from tests.benchmarks.encoder_speed import image, text
 from tests.benchmarks.encoder_speed.bench import Bench
 
 PARTS = {"text": text.measure, "image": image.measure}
-_LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "numpy")
+RESULTS = rows.RESULTS / "encoders.csv"
 
 
 def main() -> None:
-    """Measure the parts asked for and append rows part by part."""
+    """Measure the parts asked for and append rows, those of each model as soon as they are there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="text", help=f"any of {','.join(PARTS)}")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where the networks run")
@@ -38,7 +35,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="folder of the public sets (default: $STRATA_DATA)")
     parser.add_argument("--texts", type=int, default=None, help="how many (default: all real ones, 30,000 made)")
     parser.add_argument("--pictures", type=int, default=None, help="how many pictures")
-    parser.add_argument("--csv", type=Path, default=None, help="write the rows there, not to results/encoders.csv")
+    parser.add_argument("--csv", type=Path, default=RESULTS, help="file the rows go to (default: %(default)s)")
     parser.add_argument("--commit", default=None, help="commit of the checkout, where git can't tell it")
     try:
         _run(parser.parse_args())
@@ -58,26 +55,10 @@ def _run(options: argparse.Namespace) -> None:
     if options.device == "cpu" and "text" in parts and data is None:
         raise UsageError("expected --data or STRATA_DATA, the folder of the public sets, got neither")
     with tempfile.TemporaryDirectory(prefix="strata-bench-") as scratch:
-        sizes = (options.repeats, options.threads, options.texts, options.pictures)
-        bench = Bench(options.device, Path(scratch), data, *sizes)
+        where = (options.device, Path(scratch), options.csv, options.commit, data)
+        bench = Bench(*where, options.repeats, options.threads, options.texts, options.pictures)
         for part in parts:
             PARTS[part](bench)
-            flush(bench, options.csv, options.commit)
-
-
-def flush(bench: Bench, file: Path | None, commit: str | None) -> None:
-    """Append the gathered rows: called when the gate of a part has passed."""
-    common = {"machine": bench.machine(), "versions": _versions(), "git_sha": commit or rows.commit()}
-    rows.write(file or rows.RESULTS / "encoders.csv", bench.rows, **common)
-    bench.rows.clear()
-
-
-def _versions() -> str:
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return rows.versions_text(found)
 
 
 if __name__ == "__main__":

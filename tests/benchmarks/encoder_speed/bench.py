@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ EQUAL = 0.9999
 NOMINAL = {("NVIDIA H200", "bfloat16"): 989.4e12}
 """Dense matrix operations a second that the vendor states."""
 
+_LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "numpy")
+
 
 @dataclass
 class Bench:
@@ -33,6 +37,8 @@ class Bench:
 
     device: str
     scratch: Path
+    csv: Path = rows.RESULTS / "encoders.csv"
+    commit: str | None = None
     data: Path | None = None
     repeats: int = 3
     threads: int = 2
@@ -56,6 +62,12 @@ class Bench:
         if self.device == "cpu":
             return f"{platform.machine()} CPU, {self.threads} threads"
         return torch.cuda.get_device_name(self.device)
+
+    def flush(self) -> None:
+        """Append the gathered rows to `csv`: called when their gate has passed and all of them are measured."""
+        common = {"machine": self.machine(), "versions": _versions(), "git_sha": self.commit or rows.commit()}
+        rows.write(self.csv, self.rows, **common)
+        self.rows.clear()
 
     def seconds(self, call: Callable[[], Any]) -> tuple[float, Any]:
         """(seconds, result) of a call, to the end of what it left running on the device."""
@@ -104,7 +116,7 @@ class Bench:
     def utilisation(self, what: str, name: str, shape: str, flops: float, call: Callable[[], Any]) -> None:
         """Rows of the operations a second of `call`, which does `flops` of them, and on a GPU over what it can do."""
         rates = [flops / self.seconds(call)[0] for _ in range(self.repeats)]
-        self.add(what, name, "network only", "TFLOP/s", shape, [rate / 1e12 for rate in rates])
+        self.add(what, name, "operations", "TFLOP/s", shape, [rate / 1e12 for rate in rates])
         if self.device == "cpu":
             return
         peaks = {"MFU of a measured product": self.product_rate(getattr(torch, dtype_of(name)))}
@@ -120,6 +132,14 @@ class Bench:
         left, right = (torch.randn(side, side, device=self.device).to(dtype) for _ in range(2))
         times = [self.seconds(lambda: left @ right)[0] for _ in range(repeats + 3)]
         return 2 * side**3 / float(np.median(times[3:]))
+
+
+def _versions() -> str:
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return rows.versions_text(found)
 
 
 def dtype_of(name: str) -> str:

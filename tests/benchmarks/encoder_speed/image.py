@@ -25,6 +25,7 @@ def measure(bench: Bench) -> None:
         model = write_image_model(bench.scratch / name.replace("/", "-"), options)
         count = bench.pictures or (_CPU_PICTURES if bench.device == "cpu" else _GPU_PICTURES)
         _compare(bench, model, f"{name}, random weights, {count:,} pictures", count)
+        bench.flush()
 
 
 def _compare(bench: Bench, model: str, shape: str, count: int) -> None:

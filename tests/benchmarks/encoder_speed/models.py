@@ -53,6 +53,7 @@ def write_image_model(folder: Path, shape: dict[str, int]) -> str:
         "image_mean": [0.48145466, 0.4578275, 0.40821073],
         "image_std": [0.26862954, 0.26130258, 0.27577711],
         "resample": 3,
+        **dict.fromkeys(("do_resize", "do_center_crop", "do_rescale", "do_normalize"), True),
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(prepared), encoding="utf-8")
     return str(folder)

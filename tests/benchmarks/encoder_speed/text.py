@@ -35,14 +35,14 @@ _WARM = 512
 
 def measure(bench: Bench) -> None:
     """The packaged model on real texts on a CPU; random weights of known shapes on made texts on a GPU."""
-    texts = real_texts(bench.data) if bench.data else made_texts(bench.texts or _MADE, made_words(WORDS))
-    texts = _spread_over(texts, bench.texts)
-    if bench.device == "cpu":
-        _on_cpu(bench, texts)
-        return
+    if bench.device == "cpu" and bench.data:
+        _on_cpu(bench, _spread_over(real_texts(bench.data), bench.texts))
+        return bench.flush()
+    texts = made_texts(bench.texts or _MADE, made_words(WORDS))
     for name, shape in TEXT_SHAPES.items():
         model = write_text_model(bench.scratch / name, shape)
         compare_variants(bench, name, model, texts, VARIANTS)
+        bench.flush()
 
 
 def _on_cpu(bench: Bench, texts: list[str]) -> None:
