@@ -52,7 +52,8 @@ class TextEncoder:
         self.device, precision = _device(device), _dtype(dtype)
         source = locate(model)
         tokenizer, network = _load(model, source)
-        self.dim = int(network.config.hidden_size)
+        self.config = network.config
+        self.dim = int(self.config.hidden_size)
         self.identity: Identity = {
             "modality": "text",
             "model": model,

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from flows.tasks import git_state, library_versions
-
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (
     "what",
@@ -48,6 +46,8 @@ def _short(value: float) -> float | int:
 
 def versions_of(*peers: str) -> str:
     """Versions of the libraries that shape our results, then of `peers`, as name=version;..."""
+    from flows.tasks import library_versions  # Prefect: not on every machine that measures
+
     found = library_versions()
     for name in peers:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -62,6 +62,8 @@ def versions_text(versions: Mapping[str, str]) -> str:
 
 def commit() -> str:
     """The commit of the checkout, marked "+" when files differ from it."""
+    from flows.tasks import git_state
+
     state = git_state()
     return f"{state['git_sha'] or ''}{'+' if state['dirty'] else ''}"
 
@@ -71,8 +73,12 @@ def append(name: str, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
 
     A column that neither names stays empty; a key that is no column is an error.
     """
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}.csv"
+    write(RESULTS / f"{name}.csv", rows, **common)
+
+
+def write(file: Path, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
+    """Append rows to `file` as `append` does."""
+    file.parent.mkdir(exist_ok=True)
     here = {"machine": f"{platform.machine()} {_cores()} cores CPU", "date": datetime.now(UTC).date().isoformat()}
     with open(file, "a", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\r\n")

@@ -79,6 +79,16 @@ def test_a_gpu_that_is_not_there_says_what_to_do(tiny_model):
         TextEncoder(tiny_model, device="cuda")
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("dtype", "compile", "least"), [("float32", False, 0.9999), ("bfloat16", True, 0.99)])
+def test_a_gpu_gives_the_same_vectors(tiny, tiny_model, dtype, compile, least):
+    other = TextEncoder(tiny_model, device="cuda", dtype=dtype, compile=compile)
+    texts = [*TEXTS, *(f"{text} {number}" for text in TEXTS for number in range(200))]
+    assert any(batch.lengths.min() < batch.ids.shape[1] for batch in other.plan(texts))
+    assert ((other.encode(texts) * tiny.encode(texts)).sum(axis=1) > least).all()
+
+
 def test_long_texts_are_cut(tiny_model):
     short = TextEncoder(tiny_model, max_tokens=6)
     np.testing.assert_array_equal(short.encode(["abcd"]), short.encode(["abcdefgh"]))
