@@ -1,6 +1,8 @@
-"""Encoders: texts a second against sentence-transformers, pictures a second against a plain loop, and utilisation.
+"""Encoders: texts a second against sentence-transformers, pictures a second against a plain loop, and utilisation;
+whether neighbours and clusters of real photos and titles say what a product is (`fashion`); products nobody has touched
+(`cold`).
 
-    strata bench encoders [--parts text,image] [--device cpu|cuda] [--repeats 3] [--data FOLDER] [--csv FILE]
+    strata bench encoders [--parts text,image,fashion,cold] [--device cpu|cuda] [--repeats 3] [--data FOLDER] [--csv FILE]
 
 On a CPU, text takes the packaged model and the real titles and descriptions of two public sets below --data; on a GPU
 random weights of known shapes and made texts, so that nothing need be carried there. All candidates run in turn, and
@@ -18,10 +20,16 @@ from pathlib import Path
 
 from data.errors import StrataError, SystemStateError, UsageError, nearest
 from tests.benchmarks import rows
+from tests.benchmarks.encoder_quality import parts
 from tests.benchmarks.encoder_speed import image, text
 from tests.benchmarks.encoder_speed.bench import Bench
 
-PARTS = {"text": text.measure, "image": image.measure}
+PARTS = {
+    "text": text.measure,
+    "image": image.measure,
+    "fashion": parts.measure_fashion,
+    "cold": parts.measure_cold,
+}
 RESULTS = rows.RESULTS / "encoders.csv"
 
 
@@ -45,19 +53,19 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    parts = options.parts.split(",")
-    for part in parts:
+    chosen = options.parts.split(",")
+    for part in chosen:
         if part not in PARTS:
             raise UsageError(f"no part {part!r}: {nearest(part, PARTS)}")
-    if "text" in parts and importlib.util.find_spec("sentence_transformers") is None:
+    if "text" in chosen and importlib.util.find_spec("sentence_transformers") is None:
         raise SystemStateError("expected sentence-transformers to compare with, found none: pip install -e '.[bench]'")
     data = options.data or (Path(os.environ["STRATA_DATA"]) if "STRATA_DATA" in os.environ else None)
-    if options.device == "cpu" and "text" in parts and data is None:
+    if options.device == "cpu" and "text" in chosen and data is None:
         raise UsageError("expected --data or STRATA_DATA, the folder of the public sets, got neither")
     with tempfile.TemporaryDirectory(prefix="strata-bench-") as scratch:
         where = (options.device, Path(scratch), options.csv, options.commit, data)
         bench = Bench(*where, options.repeats, options.threads, options.texts, options.pictures)
-        for part in parts:
+        for part in chosen:
             PARTS[part](bench)
 
 
