@@ -61,9 +61,11 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
     entities_*.parquet (entity_id, text_row, image_rows, video_rows, category), content_*.npy (n, D), mask_*.npy (n, M),
     parts_*.npy (n, P, D) of the P modalities there are, before they are fused, raw text.npy, image.npy and video.npy,
-    copies.parquet, quarantine.parquet, and the encoders. Time: one pass of each encoder over its distinct items (resumed
-    shard by shard after a kill), one search for copies, the rest linear in the entities. Memory: 4 bytes x (D M + components of a raw vector) a distinct item or entity, plus the
-    catalogue's strings.
+    copies.parquet, quarantine.parquet, and the encoders.
+
+    Time: one pass of each encoder over its distinct items (resumed shard by shard after a kill), one search for copies,
+    the rest linear in the entities. Memory: 4 bytes x (D P + components of a raw vector) a distinct item or entity,
+    plus the catalogue's strings.
     """
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])

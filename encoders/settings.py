@@ -51,7 +51,7 @@ class Config(StageConfig):
     power: float = Field(default=0.5, ge=0, le=1, description="Whitening strength: 0 is PCA alone, 1 is full.")
     regularisation: float = Field(default=0.1, ge=0, description="Part of the mean variance added to each direction.")
     text_weight: float = Field(default=1.0, gt=0, description="Weight of text in the mean of the modalities.")
-    image_weight: float = Field(default=1.0, ge=0, description="Weight of pictures in the mean.")
+    image_weight: float = Field(default=0.75, ge=0, description="Weight of pictures in the mean.")
     video_weight: float = Field(default=0.5, ge=0, description="Weight of films in the mean.")
     attributes_weight: float = Field(default=0.4, ge=0, description="Weight of attributes in the mean.")
     attributes_dim: int = Field(default=128, gt=0, le=512, description="Components of a hashed attribute vector.")

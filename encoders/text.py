@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from data.errors import SystemStateError, UsageError
+from data.errors import SystemStateError
 from encoders.base import Identity, Vectors
 from encoders.batches import Batch, group_by_length, tokenize
 from encoders.packed_linear import pack_linears
+from encoders.placement import device_of, dtype_of
 from encoders.torchvision_operators import declare_torchvision_operators
 from encoders.weights import fingerprint, folder_or_hub_name, licence, package_folder, quiet_hub
 
@@ -29,8 +30,6 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 65_536}
 
 GPU_PADDING = 0.04
 """Largest share of a batch on a GPU that is filled up."""
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class TextEncoder:
@@ -49,7 +48,7 @@ class TextEncoder:
         compile: bool = False,
     ) -> None:
         self.max_tokens = max_tokens
-        self.device, precision = _device(device), _dtype(dtype)
+        self.device, precision = device_of(device), dtype_of(dtype)
         source = locate(model)
         tokenizer, network = _load(model, source)
         self.config = network.config
@@ -107,21 +106,6 @@ class TextEncoder:
         if self.device.type == "cpu" and dtype == torch.float32 and not compile:
             pack_linears(placed, self.batch_tokens)
         return torch.compile(placed, dynamic=True) if compile else placed
-
-
-def _device(name: str) -> torch.device:
-    device = torch.device(name)
-    if device.type not in BATCH_TOKENS:
-        raise UsageError(f"expected a device of type {' or '.join(BATCH_TOKENS)}, got {name!r}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SystemStateError(f"expected a GPU for device {name!r}, torch finds none: set device to cpu")
-    return device
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise UsageError(f"expected dtype {' or '.join(DTYPES)}, got {name!r}")
-    return DTYPES[name]
 
 
 def _cutting(tokenizer: Any, max_tokens: int) -> Any:
