@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -209,3 +212,23 @@ def test_on_a_gpu_vectors_are_near_those_of_the_cpu(compile, folders, clip):
     network = load_hub_network(folders["clip"])
     encoder = ImageEncoder(network, "clip", "cuda", "bfloat16", compile, rows=4)
     assert cosine(encoder.encode(pictures(10)), clip.encode(pictures(10))).min() > 0.99
+
+
+HUB = """
+from encoders.image import load_image_encoder
+from encoders.joint import load_joint
+image, joint = load_image_encoder("org/clip"), load_joint("org/clip")
+print(image.identity["revision"], image.identity["licence"], joint.image.identity == image.identity)
+"""
+
+
+def test_a_hub_name_goes_through_the_same_call(folders, clip, tmp_path):
+    commit = "0" * 40
+    kept = shutil.copytree(folders["clip"], tmp_path / "models--org--clip" / "snapshots" / commit)
+    (kept.parents[1] / "refs").mkdir()
+    (kept.parents[1] / "refs" / "main").write_text(commit)
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", HUB]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    # a model that was fetched before need not have its card here
+    assert result.stdout.split() == [clip.identity["revision"], "unknown", "True"]
