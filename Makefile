@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -e '.[dev,kernels]'
+	$(BIN)/pip install --quiet -e '.[dev,kernels,clip,video]'
 	touch $@
 
 demo: .venv/installed

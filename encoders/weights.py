@@ -76,5 +76,7 @@ def _file(source: str, name: str) -> Path | None:
         return path if path.is_file() else None
     from transformers.utils import cached_file
 
-    found = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    found = cached_file(
+        source, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+    )
     return Path(found) if found else None

