@@ -1,5 +1,6 @@
 """A small web server on this machine that misbehaves on request."""
 
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,9 +84,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[ThreadingHTTPServer]:
+def serving(secure: ssl.SSLContext | None = None) -> Iterator[ThreadingHTTPServer]:
     """A running server; `asked` has (path, headers, client) of each request."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if secure is not None:
+        server.socket = secure.wrap_socket(server.socket, server_side=True)
     server.daemon_threads, server.asked = True, []
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -1,6 +1,9 @@
 """Fetching: what a web address may reach, and what may come of it. A server on this machine stands for the web."""
 
 import hashlib
+import shutil
+import ssl
+import subprocess
 import time
 from dataclasses import replace
 
@@ -139,6 +142,33 @@ def test_a_server_without_a_trusted_certificate_is_not_asked(web, base, remote, 
 def test_a_network_that_is_none_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"got \('10.1.2.3/16',\)"):
         list(fetch([], tmp_path, CAPS, Remote(allow=("10.1.2.3/16",)), 1))
+
+
+def test_the_next_address_is_tried_where_nobody_listens(base, remote, tmp_path):
+    both = replace(remote, allow=("127.0.0.0/8",))
+    assert one(f"{base}/picture", tmp_path, both, lambda host, port: ["127.0.0.2", "127.0.0.1"]).name
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate")
+def test_the_certificate_must_be_that_of_the_name_not_of_the_address(remote, tmp_path, monkeypatch):
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -addext subjectAltName=DNS:pictures.example"
+    )
+    subprocess.run([*command.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(cert, key)
+    trust = ssl.create_default_context(cafile=cert)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: trust)
+    with serving(served) as server:
+        asked = replace(remote, ports=frozenset({server.server_port}))
+        names = ("pictures.example", "other.example")
+        found = [
+            one(f"https://{name}:{server.server_port}/picture", tmp_path / "kept", asked, lambda *_: ["127.0.0.1"])
+            for name in names
+        ]
+    assert found[0].name
+    assert found[1].reason == R.UNREACHABLE
 
 
 def test_nobody_listens(web, remote, tmp_path):

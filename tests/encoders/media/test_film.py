@@ -31,6 +31,16 @@ def test_frames_are_the_middles_of_equal_spans(codec, kind, gap):
     assert np.abs(reds - 8 * 29 * np.array([1, 3, 5]) / 6).max() <= 14
 
 
+def test_only_what_leads_to_a_frame_is_decoded():
+    """A film whose first picture is damaged still shows one from behind its second key frame."""
+    data = m.film(REDS, gap=10)
+    first = data.index(b"mdat") + 4
+    damaged = data[:first] + bytes(60) + data[first + 60 :]
+    assert np.array_equal(shown(damaged, 1), shown(data, 1))
+    with pytest.raises(Refused, match="damaged"):
+        shown(damaged, len(REDS))
+
+
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (4, 4), (5, 5), (9, 5)])
 def test_a_short_film_gives_what_it_has(count, expected):
     assert len(shown(m.film(REDS[:5]), count)) == expected
@@ -73,6 +83,16 @@ def test_caps(caps, reason):
     with pytest.raises(Refused) as caught:
         shown(data, 2, caps)
     assert caught.value.reason == reason
+
+
+def test_frames_larger_than_the_header_says_are_refused():
+    data = m.film(REDS[:3], "libvpx", "webm")
+    size = b"\xb0\x81%c\xba\x81%c"  # EBML elements PixelWidth and PixelHeight
+    small = data.replace(size % (64, 48), size % (8, 8))
+    assert small != data
+    with pytest.raises(Refused) as caught:
+        shown(small, 1, Caps(pixels=64 * 48 - 1))
+    assert caught.value.reason == Reason.TOO_MANY_PIXELS
 
 
 @pytest.mark.parametrize(("codec", "kind"), FORMS)
