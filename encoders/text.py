@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,7 @@ class TextEncoder:
         }
         self._tokenizer, self._padding = _cutting(tokenizer, max_tokens), tokenizer.pad_token_id or 0
         self._network = self._placed(network, precision, compile)
+        self._turn = Lock() if compile else nullcontext()  # two threads may not compile at once
 
     @property
     def batch_tokens(self) -> int:
@@ -91,7 +94,8 @@ class TextEncoder:
         mask = torch.arange(ids.shape[1], device=self.device) < lengths[:, None]
         padded = int(batch.lengths.min()) < ids.shape[1]
         with torch.inference_mode():
-            states = self._network(input_ids=ids, attention_mask=mask.long() if padded else None).last_hidden_state
+            with self._turn:
+                states = self._network(input_ids=ids, attention_mask=mask.long() if padded else None).last_hidden_state
             pooled = (states.float() * mask.unsqueeze(-1)).sum(1) / lengths[:, None]
             vectors: Vectors = torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()
         return vectors
