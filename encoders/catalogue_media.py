@@ -104,6 +104,7 @@ class _Files:
         self._config, self._fetched, self._stack = config, fetched, stack
         self._geometry = geometry
         self._names: dict[str, str] = {}  # of fetched files, by address
+        self._hashes: dict[str, str] = {}  # of all files, by name below their folder
         self._decoders: dict[bool, Decoder] = {}
 
     def listing(self, names: list[str], ctx: RunContext) -> list[Listed]:
@@ -123,12 +124,14 @@ class _Files:
                 step.advance()
         files = listing(self._fetched, self._names.values(), config.caps, ctx.threads) if self._names else []
         content = {item.name: item for item in files}
+        self._hashes = {item.name: item.sha256 for item in (*found, *files) if item.sha256 is not None}
         return found + [replace(content[name], name=url) for url, name in self._names.items()]
 
     def pictures(self, names: Iterable[str], frames: int) -> Iterator[Picture]:
         """The picture of each name, in order."""
         for far, run in groupby(names, lambda name: name in self._names):
-            yield from self._decoder(far).pictures((self._names.get(name, name) for name in run), frames=frames)
+            own = (self._names.get(name, name) for name in run)
+            yield from self._decoder(far).pictures(own, frames=frames, hashes=self._hashes)
 
     def _decoder(self, far: bool) -> Decoder:
         """The decoder of fetched files (`far`) or of those below the root, started when it is first needed."""

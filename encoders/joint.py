@@ -16,6 +16,7 @@ from encoders.image import ImageEncoder
 from encoders.open_clip_models import PREFIX, load_open_clip
 from encoders.placement import device_of, dtype_of
 from encoders.text_network import TextNetwork
+from encoders.text_stream import encode_all
 
 _ROWS = {"cpu": 32, "cuda": 512}
 
@@ -43,10 +44,7 @@ class JointTextEncoder:
 
     def encode(self, batch: Sequence[str]) -> Vectors:
         """Unit-norm float32 (n, dim), in the space of the image side."""
-        vectors = np.zeros((len(batch), self.dim), np.float32)
-        for planned in self.plan(batch):
-            vectors[planned.index] = self.encode_planned(planned)
-        return vectors
+        return encode_all(self, batch)
 
     def plan(self, texts: Sequence[str], batch_tokens: int | None = None) -> list[Batch]:
         """Batches of texts in their order, of at most `batch_tokens` tokens each (or one text)."""

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
@@ -21,6 +20,7 @@ from encoders.base import Identity, Vectors
 from encoders.batches import Batch, group_by_length, tokenize
 from encoders.packed_linear import pack_linears
 from encoders.placement import device_of, dtype_of
+from encoders.text_stream import encode_all
 from encoders.torchvision_operators import declare_torchvision_operators
 from encoders.weights import fingerprint, folder_or_hub_name, licence, package_folder, quiet_hub
 
@@ -76,10 +76,7 @@ class TextEncoder:
 
     def encode(self, batch: Sequence[str]) -> Vectors:
         """Unit-norm float32 (n, dim), one row a text."""
-        vectors = np.zeros((len(batch), self.dim), np.float32)
-        for planned in self.plan(batch):
-            vectors[planned.index] = self.encode_planned(planned)
-        return vectors
+        return encode_all(self, batch)
 
     def plan(self, texts: Sequence[str], batch_tokens: int | None = None) -> list[Batch]:
         """Batches of at most `batch_tokens` tokens (or one text) that cover all texts once, the longest first."""

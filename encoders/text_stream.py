@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+import numpy as np
 import torch
 
+from encoders.ahead import ahead
 from encoders.base import Identity, Vectors
 from encoders.batches import Batch
 
 SLICE = 16_384
 """Texts tokenized and put into batches at a time."""
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 class Plans(Protocol):
@@ -33,6 +31,14 @@ class Plans(Protocol):
     def encode_planned(self, batch: Batch) -> Vectors:
         """Unit-norm float32 (len(batch.index), dim), safe in threads."""
         ...
+
+
+def encode_all(encoder: Plans, texts: Sequence[str]) -> Vectors:
+    """Unit-norm float32 (n, dim), one row a text, in this thread: for a few texts."""
+    vectors = np.zeros((len(texts), encoder.dim), np.float32)
+    for planned in encoder.plan(texts):
+        vectors[planned.index] = encoder.encode_planned(planned)
+    return vectors
 
 
 def encoded(
@@ -59,17 +65,6 @@ def encoded(
 
     computing = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with ThreadPoolExecutor(1) as tokenizing, computing:
-        plans = _ahead(tokenizing, plan, range(0, len(texts), slice_texts), 1)
+        plans = ahead(tokenizing, plan, range(0, len(texts), slice_texts), 1)
         batches = (batch for planned in plans for batch in planned)
-        yield from _ahead(computing, vectors, batches, 4 * threads)
-
-
-def _ahead(pool: Executor, function: Callable[[_In], _Out], items: Iterable[_In], depth: int) -> Iterator[_Out]:
-    """Results in the order of the items, of which at most `depth` are under way beyond the one handed out."""
-    waiting: deque = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > depth:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        yield from ahead(computing, vectors, batches, 4 * threads)

@@ -8,14 +8,14 @@ very numbers; the same for every redirect. No proxy, cookie, credential or envir
 from __future__ import annotations
 
 import ssl
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from data.errors import UsageError
+from encoders.ahead import ahead
 from encoders.media.addresses import Network, Resolve, is_allowed, resolve
 from encoders.media.caps import Caps
 from encoders.media.keep import keep
@@ -66,18 +66,8 @@ def fetch(
     """
     folder.mkdir(parents=True, exist_ok=True)
     fetcher = _Fetcher(folder, caps, remote, resolve)
-    waiting: deque[Future[Fetched]] = deque()
     with ThreadPoolExecutor(threads, "fetch") as pool:
-        try:
-            for url in urls:
-                waiting.append(pool.submit(fetcher.fetch, url))
-                if len(waiting) > _AHEAD * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from ahead(pool, fetcher.fetch, urls, _AHEAD * threads)
 
 
 class _Fetcher:

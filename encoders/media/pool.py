@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import queue
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
 from data.errors import UsageError
+from encoders.ahead import ahead
 from encoders.media.caps import Caps
 from encoders.media.paths import Root
 from encoders.media.reasons import Reason, Refused
@@ -66,18 +66,10 @@ class Decoder:
         """
         if not 0 <= frames <= self._caps.frames:
             raise UsageError(f"expected 0 to {self._caps.frames} frames a film, got {frames}")
-        waiting: deque[Future[Picture]] = deque()
         expected = hashes or {}
-        try:
-            for name in names:
-                waiting.append(self._threads.submit(self._picture, name, frames, expected.get(name)))
-                if len(waiting) > _AHEAD * self._size:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from ahead(
+            self._threads, lambda name: self._picture(name, frames, expected.get(name)), names, _AHEAD * self._size
+        )
 
     def _picture(self, name: str, frames: int, sha256: str | None) -> Picture:
         try:
