@@ -10,6 +10,8 @@ from data.errors import BadDataError
 from encoders import encode
 from encoders.base import MODALITIES
 from encoders.encode import Config, embed_texts, source_identity
+from encoders.media.reasons import Reason
+from tests.encoders.media import corpus as hostile
 from tests.fixtures import tiny_vision
 
 T0 = synthetic.cuts()[0]
@@ -151,3 +153,25 @@ def test_a_joint_model_reads_texts_and_pictures(features_of, world, clip):
     assert described["text"]["model"] == described["image"]["model"] == clip
     assert ref.array("text.npy").shape[1] == ref.array("image.npy").shape[1] == 16
     assert embed_texts(ref, ["tea"]).shape == (1, 8)
+
+
+def test_a_hostile_catalogue_ends_in_the_quarantine_and_its_products_go_on(features_of, world, tmp_path):
+    """Every hostile file and name of the corpus, a sound picture beside each: one run, each with its reason."""
+    pytest.importorskip("av", reason="films need the extra `video`")
+    root = tmp_path / "hostile"
+    corpus = hostile.build(root, tmp_path / "elsewhere")
+    good = hostile.good_names(root)[0]
+    said = {name for name in corpus if name and name.encode(errors="ignore").decode() == name}  # what a table can hold
+    corpus = {name: right for name, right in corpus.items() if name in said and None not in right}
+    assert len(corpus) >= 60
+    # A picture is read without frames, so that a sound film is refused as one.
+    right = {name: {*given, Reason.NOT_A_PICTURE} for name, given in corpus.items()}
+    names = list(corpus)
+    paths = [[*names[start::60], good] for start in range(60)]
+    caps = {"bytes": hostile.BYTES, "pixels": hostile.PIXELS, "seconds": hostile.SECONDS, "memory": hostile.MEMORY}
+    ref = features_of(with_pictures(world, paths), media_root=root, caps=caps | {"duration": 30})
+    listed = {row["path"]: row["reason"] for row in ref.table("quarantine.parquet").to_pylist()}
+    assert set(listed) == set(names)
+    assert not {name: reason for name, reason in listed.items() if reason not in right[name]}
+    assert ref.array("mask_product.npy")[:60, IMAGE].all()
+    assert ref.metrics["images"] == 1
