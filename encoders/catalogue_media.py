@@ -67,6 +67,9 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
         named["video"] = [(path,) if path else () for path in products.video]
     named = {name: paths for name, paths in named.items() if any(paths)}
     rows: list[dict[str, str]] = []
+    if named and config.image_model is not None and not config.reads_media:
+        count = sum(any(own) for own in zip(*named.values(), strict=True))
+        ctx.progress.say(f"  {count:,} products name pictures or films that are not read: set features.media_root")
     if config.reads_media and config.image_model is not None and named:
         encoder = load_image_encoder(config.image_model, config.device, config.dtype, config.compile)
         for name, paths in named.items():

@@ -1,3 +1,4 @@
+import io
 import shutil
 
 import numpy as np
@@ -7,6 +8,7 @@ from PIL import Image
 from data import synthetic
 from data.context import RunContext
 from data.errors import BadDataError
+from data.progress import Progress
 from encoders import encode
 from encoders.base import MODALITIES
 from encoders.encode import Config, embed_texts, source_identity
@@ -119,6 +121,14 @@ def test_nothing_is_read_without_a_folder_or_a_model(features_of, world):
         ref = features_of(with_pictures(world), name, **options)
         assert not ref.has("image.npy")
         assert not ref.array("mask_product.npy")[:, IMAGE].any()
+
+
+def test_pictures_that_nobody_reads_are_mentioned(store, make_ref, world, tiny_model):
+    events = make_ref(store, "events", lambda out: synthetic.write_events(with_pictures(world), out), "test")
+    said = io.StringIO()
+    config, ctx = Config(t0=T0, model=tiny_model, dim=8), RunContext(progress=Progress(said))
+    make_ref(store, "features", lambda out: encode.run(config, {"events": events}, out, ctx), "test")
+    assert f"{len(PATHS)} products name pictures or films that are not read: set features.media_root" in said.getvalue()
 
 
 def test_the_key_knows_every_byte_below_the_folder_and_no_more(root, tmp_path):
