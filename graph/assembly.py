@@ -45,8 +45,8 @@ from graph.store import NODE_TYPES
 from graph.together import Together
 from graph.units import unit
 
-NAMES = 1 << 23
-"""Ids of scanned chunks that are translated at a time: about 200 MB."""
+NAMES = 1 << 21
+"""Ids of scanned chunks that are translated at a time: about 100 MB."""
 
 
 @dataclass(frozen=True)
