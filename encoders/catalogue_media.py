@@ -27,6 +27,7 @@ from encoders.media.caps import Caps
 from encoders.media.fetch import fetch
 from encoders.media.listing import Media as Listed
 from encoders.media.listing import listing
+from encoders.media.paths import is_remote
 from encoders.media.pool import Decoder
 from encoders.media.reasons import Reason
 from encoders.pictures import PictureEncoder, Seen, albums, encode_pictures
@@ -113,8 +114,8 @@ class _Files:
     def listing(self, names: list[str], ctx: RunContext) -> list[Listed]:
         """The content of each name, or why it is not read."""
         config, root = self._config, self._config.media_root
-        far = [name for name in names if _is_remote(name)]
-        near = [name for name in names if not _is_remote(name)]
+        far = [name for name in names if is_remote(name)]
+        near = [name for name in names if not is_remote(name)]
         found = listing(root, near, config.caps, ctx.threads) if root is not None else []
         if root is None:
             found = [Listed(name, reason=Reason.NOT_FOUND) for name in near]
@@ -144,10 +145,6 @@ class _Files:
             decoder = Decoder(root, self._geometry, self._config.caps, self._config.decoders)
             self._decoders[far] = self._stack.enter_context(decoder)
         return self._decoders[far]
-
-
-def _is_remote(name: str) -> bool:
-    return name.casefold().startswith(("http://", "https://"))
 
 
 def _unread(name: str, ids: list[str], paths: Paths, seen: Seen) -> Iterator[dict[str, str]]:

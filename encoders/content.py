@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -80,17 +80,24 @@ def _turned(
     return own
 
 
-def parts_of(sources: Sources, fusion: Fusion, entities: int) -> tuple[Vectors, Presence]:
-    """Whitened vectors float32 (n, P, D) by `fusion.modalities`, zero where there is none; which there are (n, P)."""
-    names = fusion.modalities
-    dim = next(iter(fusion.whitenings.values())).components.shape[1]
-    parts = np.zeros((entities, len(names), dim), np.float32)
-    present = np.zeros((entities, len(names)), np.bool_)
+def whitened(sources: Iterable[Sources], fusion: Fusion) -> dict[str, Vectors]:
+    """All raw vectors of each modality whitened, float32 (U, D): once, however many entity types have them."""
+    raw = {name: source.vectors for kind in sources for name, source in kind.items()}
+    return {name: fusion.whitenings[name].apply(vectors) for name, vectors in raw.items()}
+
+
+def parts_of(
+    sources: Sources, white: Mapping[str, Vectors], modalities: Sequence[str], entities: int
+) -> tuple[Vectors, Presence]:
+    """Vectors float32 (n, P, D) by `modalities`, zero where there is none, and which there are, bool (n, P); `white` as
+    `whitened` gives them."""
+    dim = next(iter(white.values())).shape[1]
+    parts = np.zeros((entities, len(modalities), dim), np.float32)
+    present = np.zeros((entities, len(modalities)), np.bool_)
     for name, source in sources.items():
-        column = names.index("attributes" if name == OF_USERS else name)
+        column = modalities.index("attributes" if name == OF_USERS else name)
         present[:, column] = source.present
-        whitened = fusion.whitenings[name].apply(source.vectors)
-        parts[present[:, column], column] = whitened[source.rows[source.present]]
+        parts[present[:, column], column] = white[name][source.rows[source.present]]
     return parts, present
 
 

@@ -32,6 +32,7 @@ from encoders.content import (
     owners,
     parts_of,
     parts_with_products,
+    whitened,
     with_products,
 )
 from encoders.describe import Facts
@@ -168,9 +169,10 @@ def _write_content(
     coverage: dict[str, dict[str, float]] = {}
     copies: dict[str, int] = {}
     shelf: Shelf | None = None
+    white = whitened(sources.values(), fusion)
     for kind in ENTITY_TYPES:
         entities = catalogue.entities[kind]
-        parts, present = parts_of(sources[kind], fusion, len(entities.ids))
+        parts, present = parts_of(sources[kind], white, fusion.modalities, len(entities.ids))
         content = fusion.fuse(parts, present)
         if kind == "product":
             original, copies = _copies(config, entities, sources[kind], content, present, out)

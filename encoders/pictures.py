@@ -1,13 +1,12 @@
 """Vectors of all distinct pictures, or films, of a catalogue, shard by shard; what cannot be read is set aside.
 
 Contents are told apart by sha256, so each is decoded and encoded once whatever it is called. A shard is a fixed number
-of them in order of their hash, and every batch has one fixed shape: a blank stands in for what could not be read.
+of them in order of their hash, in which a blank stands in for what could not be read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from encoders.entities import Distinct
 from encoders.media.listing import Media
 from encoders.media.reasons import Reason
 from encoders.pixels import Picture, Pixels
+from encoders.shards import write_whole
 
 SHARD = 512
 """Contents a shard: the unit of work and of retry."""
@@ -116,11 +116,8 @@ class _Shard:
         self.kept = vectors, failed
         if not any(reason in PASSING for reason in failed.values()):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            draft = self.file.with_suffix(".draft")
-            packed = io.BytesIO()
-            np.savez(packed, vectors=vectors, failed=np.frombuffer(json.dumps(failed).encode(), np.uint8))
-            draft.write_bytes(packed.getvalue())
-            draft.replace(self.file)
+            said = np.frombuffer(json.dumps(failed).encode(), np.uint8)
+            write_whole(self.file, lambda stream: np.savez(stream, vectors=vectors, failed=said))
             self.kept = None
 
     def read(self) -> tuple[Vectors, dict[int, str]]:

@@ -41,7 +41,6 @@ class Config(StageConfig):
     fetchers: int = execution(8, "Files fetched at a time.", ge=1)
     caps: Caps = Field(default=Caps(), description="Limits on what a picture or film may be.")
     decoders: int = execution(2, "Processes that decode pictures.", ge=1)
-    batch_pictures: int = execution(32, "Pictures of a batch.", ge=1)
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numbers that the encoders compute in."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -16,6 +15,7 @@ from data.artifacts import OutputDir
 from data.context import RunContext
 from encoders.base import Vectors
 from encoders.batches import Batch
+from encoders.shards import write_whole
 from encoders.text_stream import Plans, encoded
 
 
@@ -57,9 +57,4 @@ def _save(path: Path, vectors: Vectors) -> None:
     """Write unless it is there: done beside the computing, so that nobody waits for the disk."""
     if path.exists():
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(draft, "wb") as stream:
-        np.save(stream, vectors, allow_pickle=False)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(draft, path)
+    write_whole(path, lambda stream: np.save(stream, vectors, allow_pickle=False))

@@ -139,7 +139,8 @@ class Assembly:
         with self._timed("encode"):
             for end in ENDS:
                 files = [folder / f"{end}.parquet" for folder in scans]
-                for group in _groups(files, NAMES):
+                rows = {file: pq.read_metadata(file).num_rows for file in files}
+                for group in batches(files, rows, NAMES):
                     for file, ids in zip(group, translate(self.engine, group, draft / f"{end}.parquet"), strict=True):
                         save(draft / "ids" / file.parent.name / f"{end}.npy", ids)
 
@@ -263,18 +264,3 @@ def _write_nodes(file: Path, tables: Iterator[pa.Table]) -> None:
     with pq.ParquetWriter(file, NODES, compression="zstd", write_page_checksum=True, **options) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=PIECE_ROWS)
-
-
-def _groups(files: Sequence[Path], limit: int) -> Iterator[list[Path]]:
-    """Parquet `files` in order in groups of at most `limit` rows in all; a larger one stands alone."""
-    group: list[Path] = []
-    room = limit
-    for file in files:
-        rows = pq.read_metadata(file).num_rows
-        if group and rows > room:
-            yield group
-            group, room = [], limit
-        group.append(file)
-        room -= rows
-    if group:
-        yield group

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from data.parts import EVENT_PARTS, part_name
 
 RATIO = 4
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,14 @@ def plan(rows: Mapping[int, int]) -> list[Segment]:
     return found
 
 
-def batches(days: Sequence[int], rows: Mapping[int, int], limit: int) -> list[tuple[int, ...]]:
-    """`days` in order in runs of at most `limit` rows in all; a larger day stands alone."""
-    found: list[tuple[int, ...]] = []
+def batches(items: Sequence[Item], rows: Mapping[Item, int], limit: int) -> list[tuple[Item, ...]]:
+    """`items` (days, files) in order in runs of at most `limit` of their `rows` in all; a larger one stands alone."""
+    found: list[tuple[Item, ...]] = []
     room = 0
-    for day in days:
-        if not found or rows[day] > room:
+    for item in items:
+        if not found or rows[item] > room:
             found.append(())
             room = limit
-        found[-1] += (day,)
-        room -= rows[day]
+        found[-1] += (item,)
+        room -= rows[item]
     return found

@@ -81,9 +81,14 @@ class Root:
             os.close(descriptor)
 
 
+def is_remote(name: str) -> bool:
+    """Whether `name` is a web address and no path."""
+    return _REMOTE.match(name) is not None
+
+
 def parts_of(name: str) -> list[str]:
     """The folder names and the file name of `name`; raises Refused for all that is not parts joined by `/`."""
-    if _REMOTE.match(name):
+    if is_remote(name):
         raise Refused(Reason.REMOTE_DISABLED)
     parts = name.split("/")
     odd = _SCHEME.match(name) or "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoders.base import Vectors
-from encoders.content import Source, fit_fusion, parts_of
+from encoders.content import Source, fit_fusion, parts_of, whitened
 from encoders.fuse import Fusion
 from tests.benchmarks.encoder_quality.measures import knn_accuracy, nmi, row
 
@@ -94,4 +94,5 @@ def _fused(
     everything = np.ones(len(products.text), bool)
     sources = _sources(products, everything if titles is None else titles, everything if photos is None else photos)
     weighed = Fusion(fusion.whitenings, {**fusion.weights, "image": weight})
-    return weighed.fuse(*parts_of(sources, weighed, len(products.text)))
+    white = whitened([sources], weighed)
+    return weighed.fuse(*parts_of(sources, white, weighed.modalities, len(products.text)))
