@@ -8,6 +8,7 @@ import pytest
 
 from data.schema import MICROS_PER_DAY
 from graph import assembly
+from graph.catalogue import Catalogue
 from graph.coengagement import Config as CoEngagement
 from graph.export import export
 from graph.store import CO_ENGAGED, DERIVED, RELATIONS, SHARES_USERS, GraphStore
@@ -180,3 +181,10 @@ def test_a_gap_between_grid_dates_and_days_without_events(tmp_path):
     grid = {"co_engagement": CoEngagement(grid_days=2, min_support=1, min_users=1)}
     whole = make(tmp_path / "whole", write_log(tmp_path / "events", log), **grid)
     assert hashes(day_by_day(tmp_path, log, 10, **grid)) == hashes(whole)
+
+
+def test_what_the_catalogue_came_to_know_after_a_moment_begins_right_after_it(tmp_path):
+    known = (FIRST + 3) * MICROS_PER_DAY
+    catalogue = Catalogue(write_log(tmp_path, usual(), known=known))
+    assert catalogue.known_after(known, "product").num_rows == 0
+    assert catalogue.known_after(known - 1, "product").num_rows == catalogue.mentions["product"].num_rows > 0
