@@ -14,18 +14,43 @@ from graph.store import Csr, GraphStore, Relation
 
 @dataclass(frozen=True)
 class History:
-    """n events visible at a date, by internal id: user and product int64 (n,), age float64 (n,) [days]."""
+    """n events visible at a date, by internal id: user and product int64 (n,), age float64 (n,) [days].
+
+    An event counts `weight` float32 (n,) times; None is once each. Where only an order is known, ages are positions
+    from the newest; where nothing is known they are all equal.
+    """
 
     user: NDArray[np.int64]
     product: NDArray[np.int64]
     age: NDArray[np.float64]
     num_users: int
     num_products: int
+    weight: NDArray[np.float32] | None = None
+
+    def counts(self) -> NDArray[np.float32]:
+        """How much each event counts (n,)."""
+        return np.ones(len(self.user), np.float32) if self.weight is None else self.weight
 
     def matrix(self, half_life: float | None = None) -> sparse.csr_array:
         """Events by user and product (users, products), each counting 2 ** (-age / half_life); half_life in days."""
-        weight = np.ones(len(self.age)) if half_life is None else np.exp2(-self.age / half_life)
+        weight = self.counts() if half_life is None else self.counts() * np.exp2(-self.age / half_life)
         return _csr(weight.astype(np.float32), self.user, self.product, (self.num_users, self.num_products))
+
+    def recency(self) -> NDArray[np.int64]:
+        """How many later occasions the user of each event has (n,): 0 for the newest; equal ages are one occasion."""
+        order = np.lexsort((self.age, self.user))
+        user, age = self.user[order], self.age[order]
+        first = np.append(True, user[1:] != user[:-1])[: len(user)]
+        later = np.append(False, age[1:] != age[:-1])[: len(user)] & ~first
+        run = np.cumsum(later)
+        rank = np.empty(len(user), np.int64)
+        rank[order] = run - np.repeat(run[first], np.diff(np.append(np.flatnonzero(first), len(user))))
+        return rank
+
+    def profile(self, decay: float) -> sparse.csr_array:
+        """Events by user and product (users, products), each counting decay ** recency; one decay for any clock."""
+        weight = (self.counts() * decay ** self.recency().astype(np.float64)).astype(np.float32)
+        return _csr(weight, self.user, self.product, (self.num_users, self.num_products))
 
     def occasions(self, window: float) -> sparse.csr_array:
         """1 where a product was bought on an occasion, float32 (occasions, products); `window` in days."""
@@ -38,8 +63,9 @@ class History:
 
     def popularity(self, window: float | None = None) -> NDArray[np.float32]:
         """Events of each product (products,) over the last `window` days."""
-        recent = self.product if window is None else self.product[self.age <= window]
-        return np.bincount(recent, minlength=self.num_products).astype(np.float32)
+        recent = slice(None) if window is None else self.age <= window
+        weight = None if self.weight is None else self.weight[recent]
+        return np.bincount(self.product[recent], weight, minlength=self.num_products).astype(np.float32)
 
 
 def history_at(store: GraphStore, event_type: str, as_of: int) -> History:
