@@ -1,14 +1,16 @@
-"""Recall@k with full ranking: every allowed product is ranked for every user, in chunks of users."""
+"""Recall@k and NDCG@k with full ranking: every allowed product is ranked for every user, in chunks of users."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+
+from hierarchy.purchases import History
 
 _BLOCK = 64
 
@@ -18,6 +20,14 @@ class Scorer(Protocol):
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,); larger is better. The caller may write into the answer."""
+        ...
+
+
+class Inductive(Scorer, Protocol):
+    """A fitted method that needs no refit when users have had more since."""
+
+    def grown(self, history: History) -> Inductive:
+        """The same parameters for what users had by a later date: only each user's own history grows."""
         ...
 
 
@@ -39,25 +49,74 @@ class Question:
         return np.asarray(found)
 
 
+@dataclass(frozen=True)
+class Found:
+    """Where t targets of `asked` users landed: row of the user, product, and place in the ranking, int64 (t,).
+
+    Places count from 0 and are `depth` for a target that is not among the best `depth`. From this follow recall and
+    NDCG for every k up to the depth, over all targets or some.
+    """
+
+    asked: int
+    depth: int
+    row: NDArray[np.int64]
+    product: NDArray[np.int64]
+    place: NDArray[np.int64]
+
+    def targets(self) -> NDArray[np.int64]:
+        """Targets of each user (asked,)."""
+        return np.bincount(self.row, minlength=self.asked)
+
+    def only(self, products: NDArray[np.bool_]) -> Found:
+        """The same ranking asked about some products (products,) alone."""
+        kept = products[self.product]
+        return Found(self.asked, self.depth, self.row[kept], self.product[kept], self.place[kept])
+
+    def recall(self, k: int, over: Literal["targets", "reachable"]) -> NDArray[np.float64]:
+        """Hits among the best k of each user (asked,), NaN without targets.
+
+        They are divided by the number of targets, as in LightGCN (He et al., 2020), or by min(k, targets), what a
+        perfect ranking could reach.
+        """
+        targets = self.targets()
+        whole = targets if over == "targets" else np.minimum(targets, k)
+        hits = np.bincount(self.row[self.place < k], minlength=self.asked)
+        return np.where(targets > 0, hits / np.maximum(whole, 1), np.nan)
+
+    def ndcg(self, k: int) -> NDArray[np.float64]:
+        """Gain of each user (asked,), 1 / log2(place + 2) a hit, over that of min(k, targets) hits at the top."""
+        targets, hit = self.targets(), self.place < k
+        gain = np.bincount(self.row[hit], 1 / np.log2(self.place[hit] + 2.0), minlength=self.asked)
+        ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2.0))])
+        return np.where(targets > 0, gain / np.maximum(ideal[np.minimum(targets, k)], 1e-12), np.nan)
+
+
+def rank(
+    scorer: Scorer, questions: Sequence[Question], users: NDArray[np.int64], depth: int, chunk: int = 128
+) -> list[Found]:
+    """The places of the targets of `users` (u,) for each question, down to `depth`.
+
+    Scores are made once for all questions and every k. Memory: a few arrays of chunk x products. Of equal scores the
+    product with the smaller id comes first.
+    """
+    found: list[list[Found]] = [[] for _ in questions]
+    for start in range(0, len(users), chunk):
+        part = users[start : start + chunk]
+        scores = scorer.scores(part)
+        for one, question in zip(found, questions, strict=True):
+            one.append(_places(scores, question, part, depth, start))
+    return [_joined(one, len(users), depth) for one in found]
+
+
 def recall_at(
     scorer: Scorer, questions: Sequence[Question], users: NDArray[np.int64], k: int = 20, chunk: int = 128
 ) -> list[tuple[NDArray[np.float64], int]]:
     """For each question the recall of each user (users,) and the number of targets that count.
 
     Recall is the hits among the best k / min(k, targets), NaN for a user without targets.
-
-    Scores are made once for all questions. Memory: a few arrays of chunk x products.
     """
-    recall = np.full((len(questions), len(users)), np.nan)
-    targets = np.zeros(len(questions), np.int64)
-    for start in range(0, len(users), chunk):
-        part = users[start : start + chunk]
-        scores = scorer.scores(part)
-        for row, question in enumerate(questions):
-            wanted = question.wanted(part)
-            recall[row, start : start + chunk] = _recall(scores, wanted, question, part, k)
-            targets[row] += wanted.sum()
-    return list(zip(recall, targets.tolist(), strict=True))
+    found = rank(scorer, questions, users, k, chunk)
+    return [(one.recall(k, "reachable"), len(one.row)) for one in found]
 
 
 def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -77,14 +136,19 @@ def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArra
     return row[kept], column[kept]
 
 
-def _recall(
-    scores: NDArray[np.float32], wanted: NDArray[np.bool_], question: Question, users: NDArray[np.int64], k: int
-) -> NDArray[np.float64]:
+def _places(scores: NDArray[np.float32], question: Question, users: NDArray[np.int64], depth: int, start: int) -> Found:
     own = np.where(question.allowed, scores, np.float32(-np.inf))
     if question.barred is not None:
         barred = question.barred[users].tocoo()
         own[barred.row, barred.col] = -np.inf
-    row, column = best(own, k)
-    hits = np.bincount(row, wanted[row, column], minlength=len(users))
-    targets = wanted.sum(axis=1)
-    return np.where(targets > 0, hits / np.clip(targets, 1, k), np.nan)
+    row, column = best(own, depth)
+    place = np.full(own.shape, depth, np.int32)
+    place[row, column] = np.arange(len(row)) - np.searchsorted(row, row)
+    user, product = np.nonzero(question.wanted(users))
+    return Found(len(users), depth, user + start, product, place[user, product].astype(np.int64))
+
+
+def _joined(parts: Sequence[Found], asked: int, depth: int) -> Found:
+    columns = [[getattr(part, name) for part in parts] for name in ("row", "product", "place")]
+    none = [np.zeros(0, np.int64)]
+    return Found(asked, depth, *(np.concatenate(none + column) for column in columns))

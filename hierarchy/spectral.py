@@ -73,7 +73,8 @@ def spectral_vectors(history: History, settings: SpectralSettings, seed: int = 0
     """
     if not len(history.user):
         raise BadDataError("expected events to take spectral vectors from, got none: choose a later date")
-    matrix, degree = _normalised(history, settings)
+    matrix = normalised(history, settings.user_power, settings.item_power, settings.repeats)
+    degree = degrees(history, settings.repeats)[1]
     factors = truncated_svd(matrix, settings.dim, seed, settings.iterations)
     scale = np.maximum(factors.values, 1e-12) ** np.float32(settings.spectrum_power)
     return SpectralVectors(
@@ -84,13 +85,24 @@ def spectral_vectors(history: History, settings: SpectralSettings, seed: int = 0
     )
 
 
-def _normalised(history: History, settings: SpectralSettings) -> tuple[sparse.csr_array, NDArray[np.float64]]:
-    """R~ float32 (users, products), and the degree of each product (products,), at least 1."""
-    matrix = history.matrix()
-    matrix.data **= np.float32(settings.repeats)
+def degrees(history: History, repeats: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Degree of each user (users,) and product (products,), 1 where there is none; see `repeats` of the settings."""
+    matrix = _taken(history, repeats)
     users, products = (np.asarray(matrix.sum(axis=axis), np.float64).ravel() for axis in (1, 0))
+    return np.where(users > 0, users, 1.0), np.where(products > 0, products, 1.0)
+
+
+def normalised(history: History, user_power: float, item_power: float, repeats: float = 0.0) -> sparse.csr_array:
+    """R~ = Du^-user_power R Di^-item_power, float32 (users, products)."""
+    matrix = _taken(history, repeats)
+    users, products = degrees(history, repeats)
     rows = np.repeat(np.arange(len(users)), np.diff(matrix.indptr))
-    users, products = np.maximum(users, 1e-12), np.where(products > 0, products, 1.0)
-    scale = users[rows] ** -settings.user_power * products[matrix.indices] ** -settings.item_power
+    scale = users[rows] ** -user_power * products[matrix.indices] ** -item_power
     matrix.data = (matrix.data * scale).astype(np.float32)
-    return matrix, products
+    return matrix
+
+
+def _taken(history: History, repeats: float) -> sparse.csr_array:
+    matrix = history.matrix()
+    matrix.data **= np.float32(repeats)
+    return matrix

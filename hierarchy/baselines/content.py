@@ -18,6 +18,10 @@ class ContentOnly:
         self._users = (mean / np.maximum(norm, 1e-12)).astype(np.float32)
         self._products = content
 
+    def grown(self, history: History) -> ContentOnly:
+        """The same content for what users had by a later date."""
+        return ContentOnly(history, self._products)
+
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
         return np.asarray(self._users[users] @ self._products.T)

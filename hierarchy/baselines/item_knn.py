@@ -6,6 +6,8 @@ Sarwar et al. (2001); exponents on the popularity of both products as in Deshpan
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -24,11 +26,18 @@ class ItemKnn:
     def __init__(self, history: History, source: float, target: float, window: float, half_life: float | None) -> None:
         occasions = history.occasions(window)
         times = np.maximum(np.asarray(occasions.sum(axis=0)).ravel(), 1.0)
-        self._profile = _scaled(history.matrix(half_life), times**-source)
+        self._half_life, self._scale = half_life, times**-source
+        self._profile = _scaled(history.matrix(half_life), self._scale)
         self._to_occasions = sparse.csr_array(occasions.T)
         self._to_products = sparse.csr_array(_scaled(occasions, times**-target).T)
         # What shares no occasion with the user's history is left to popularity, far below everything else.
         self._rest = (1e-6 * times / times.max(initial=1.0)).astype(np.float32)
+
+    def grown(self, history: History) -> ItemKnn:
+        """The same counts for what users had by a later date."""
+        later = copy(self)
+        later._profile = _scaled(history.matrix(self._half_life), self._scale)
+        return later
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""

@@ -1,0 +1,169 @@
+"""The methods that are compared: a name, a space of settings and a fit each. A new one is one line in METHODS.
+
+The first value of every list is the default; a search starts there. `directional_knn+spectral` and the like are
+weighted sums of two methods with the settings that the search found for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hierarchy.baselines.cheby_cf import ChebyCf
+from hierarchy.baselines.content import ContentOnly
+from hierarchy.baselines.directional_knn import DirectionalKnn
+from hierarchy.baselines.ease import Ease
+from hierarchy.baselines.gf_cf import GfCf
+from hierarchy.baselines.item_knn import ItemKnn
+from hierarchy.baselines.popularity import Popularity
+from hierarchy.baselines.spectral import Spectral
+from hierarchy.baselines.transition_graph import TransitionGraph
+from hierarchy.directional import DirectionalSettings
+from hierarchy.recall import Inductive
+from hierarchy.spectral import SpectralSettings
+from tests.benchmarks.retrieval_quality.protocols import Known
+
+Setting = dict[str, Any]
+Space = Mapping[str, Sequence[Any]]
+"""Values to choose from, by name of the setting."""
+
+
+def _always(known: Known) -> bool:
+    return True
+
+
+class Method(NamedTuple):
+    """A retrieval method. `fit(known, setting, seed, device)` gives a scorer; `suits` says where it can run at all."""
+
+    name: str
+    space: Callable[[Known], Space]
+    fit: Callable[[Known, Setting, int, str], Inductive]
+    suits: Callable[[Known], bool] = _always
+
+
+WEIGHTS: Space = {"weight": (0.3, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 0.05), "scale": ("max", "z")}
+"""Space of every sum of two: weight of the second, and what brings both to one scale."""
+
+
+def _ordered(known: Known) -> bool:
+    return known.time_kind != "none"
+
+
+def _decays(known: Known) -> Sequence[float]:
+    return (0.75, 0.5, 0.6, 0.7, 0.8, 0.9) if _ordered(known) else (1.0,)
+
+
+def _popularity(known: Known) -> Space:
+    return {"window": (None, 7.0, 28.0) if known.time_kind == "clock" else (None,)}
+
+
+def _item_knn(known: Known) -> Space:
+    powers = {"source": (0.5, 0.2, 0.3, 0.4, 0.7), "target": (0.5, 0.2, 0.3, 0.4, 0.7)}
+    if known.time_kind == "clock":
+        return {**powers, "window": (7.0, 1.0, 28.0, 365.0), "half_life": (60.0, 14.0, 120.0, None)}
+    return {**powers, "window": (1e9,), "half_life": (None, 1.5, 2.0, 3.0, 5.0) if _ordered(known) else (None,)}
+
+
+def _directional(known: Known) -> Space:
+    space: dict[str, Sequence[Any]] = {
+        "row_power": (0.35, 0.2, 0.25, 0.3, 0.45),
+        "column_power": (0.0, 0.05, 0.1, 0.15, 0.25),
+        "user_power": (0.0, 0.5, 1.0),
+    }
+    if _ordered(known):
+        space |= {"window": (20, 5, 10, 50), "decay": (0.8, 0.6, 0.7, 0.9), "rho": (0.0, 0.1, 0.3, 0.6)}
+    return {**space, "recency_decay": _decays(known)}
+
+
+def _spectral(dims: Sequence[int]) -> Callable[[Known], Space]:
+    def space(known: Known) -> Space:
+        order = _ordered(known)
+        return {
+            "dim": dims,
+            "user_power": (0.25, 0.1, 0.4, 0.5) if order else (0.4, 0.25, 0.5),
+            "item_power": (0.35, 0.25, 0.4, 0.5) if order else (0.4, 0.3, 0.35, 0.5),
+            "source_power": (0.25, 0.1, 0.35, 0.5) if order else (0.3, 0.2, 0.25, 0.35),
+            "target_power": (0.0, 0.1, 0.25) if order else (0.3, 0.2, 0.25, 0.35, 0.0),
+            "spectrum_power": (0.0, 0.5, 1.0) if order else (0.5, 0.0, 1.0),
+            "recency_decay": (0.5, 0.4, 0.6, 0.75) if order else (1.0,),
+        }
+
+    return space
+
+
+def _ease(known: Known) -> Space:
+    return {
+        "ridge": (200.0, 10.0, 20.0, 50.0, 100.0, 350.0, 500.0, 1000.0, 2000.0),
+        "recency_decay": (1.0, 0.5, 0.6, 0.7, 0.8) if _ordered(known) else (1.0,),
+    }
+
+
+def _gf_cf(known: Known) -> Space:
+    return {
+        "low_pass": (0.3, 0.0, 0.1, 0.2, 0.5, 1.0),
+        "dim": (256, 128, 512),
+        "linear_power": (0.0, 0.15, 0.25, 0.35),
+        "recency_decay": (1.0, *_decays(known)) if _ordered(known) else (1.0,),
+    }
+
+
+def _cheby_cf(known: Known) -> Space:
+    return {
+        "order": (8, 4, 6, 10),
+        "flatness": (1.5, 1.0, 2.0, 3.0),
+        "dim": (512, 256, 128),
+        "low_pass": (0.2, 0.0, 0.1, 0.4),
+        "power": (0.4, 0.1, 0.25, 0.3, 0.5),
+        "recency_decay": (1.0, *_decays(known)) if _ordered(known) else (1.0,),
+    }
+
+
+def _transition_graph(known: Known) -> Space:
+    return {
+        "last": (2, 1),
+        "window": (1, 2, 3, 5),
+        "both": (False, True),
+        "hop": (0.3, 0.0, 0.1, 1.0),
+        "similarity": (0.1, 0.03, 0.3, 1.0) if known.content is not None else (0.0,),
+        "decay": (0.5, 0.3, 0.7),
+    }
+
+
+def _content(known: Known) -> Space:
+    return {"half_life": (None,)}
+
+
+def _fit_directional(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    table = {name: value for name, value in setting.items() if name != "recency_decay"}
+    return DirectionalKnn(known.history, DirectionalSettings(**table), setting["recency_decay"])
+
+
+def _fit_spectral(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    vectors = {name: value for name, value in setting.items() if name != "recency_decay"}
+    return Spectral(known.history, SpectralSettings(**vectors), setting["recency_decay"], seed)
+
+
+def _fit_content(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    assert known.content is not None
+    return ContentOnly(known.history, known.content)
+
+
+METHODS: tuple[Method, ...] = (
+    Method("popularity", _popularity, lambda known, setting, seed, device: Popularity(known.history, **setting)),
+    Method("item_knn", _item_knn, lambda known, setting, seed, device: ItemKnn(known.history, **setting)),
+    Method("directional_knn", _directional, _fit_directional),
+    Method("spectral-256", _spectral((256,)), _fit_spectral),
+    Method("spectral", _spectral((512, 256, 1024)), _fit_spectral),
+    Method("spectral-1536", _spectral((1536,)), _fit_spectral),
+    Method("ease", _ease, lambda known, setting, seed, device: Ease(known.history, **setting)),
+    Method("gf_cf", _gf_cf, lambda known, setting, seed, device: GfCf(known.history, **setting, seed=seed)),
+    Method("cheby_cf", _cheby_cf, lambda known, setting, seed, device: ChebyCf(known.history, **setting, seed=seed)),
+    Method(
+        "transition_graph",
+        _transition_graph,
+        lambda known, setting, seed, device: TransitionGraph(known.history, known.content, **setting),
+        _ordered,
+    ),
+    Method("content", _content, _fit_content, lambda known: known.content is not None),
+)
+"""Every method by order of the tables; two of them joined by "+" are their weighted sum."""
