@@ -144,9 +144,11 @@ def _later(owner: NDArray[np.int64], voice: NDArray[np.float64], settings: Direc
 
 
 def _off_diagonal(table: sparse.csr_array) -> sparse.csr_array:
-    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-    kept = rows != table.indices
-    return _csr(table.data[kept], rows[kept], table.indices[kept], table.shape)
+    """The table without its diagonal, changed in place."""
+    rows = np.repeat(np.arange(table.shape[0], dtype=table.indices.dtype), np.diff(table.indptr))
+    table.data[rows == table.indices] = 0.0
+    table.eliminate_zeros()
+    return table
 
 
 def _rows_times(matrix: sparse.csr_array, factor: NDArray[np.float32]) -> sparse.csr_array:
@@ -157,9 +159,9 @@ def _rows_times(matrix: sparse.csr_array, factor: NDArray[np.float32]) -> sparse
 
 def _powers(table: sparse.csr_array, settings: DirectionalSettings) -> sparse.csr_array:
     row, column = (np.maximum(np.asarray(table.sum(axis=axis), np.float64).ravel(), 1e-12) for axis in (1, 0))
-    rows = np.repeat(np.arange(len(row)), np.diff(table.indptr))
-    scale = row[rows] ** -settings.row_power * column[table.indices] ** -settings.column_power
-    table.data = (table.data * scale).astype(np.float32)
+    row, column = (row**-settings.row_power).astype(np.float32), (column**-settings.column_power).astype(np.float32)
+    table.data *= np.repeat(row, np.diff(table.indptr))
+    table.data *= column[table.indices]
     return table
 
 

@@ -61,5 +61,7 @@ def _newest(history: History, last: int, decay: float) -> sparse.csr_array:
     """Profile of the `last` newest occasions alone."""
     kept = history.recency() < last
     weight = None if history.weight is None else history.weight[kept]
-    events = {"user": history.user[kept], "product": history.product[kept], "age": history.age[kept]}
-    return replace(history, **events, weight=weight).profile(decay)
+    newest = replace(
+        history, user=history.user[kept], product=history.product[kept], age=history.age[kept], weight=weight
+    )
+    return newest.profile(decay)

@@ -68,7 +68,7 @@ def _directional(known: Known) -> Space:
     space: dict[str, Sequence[Any]] = {
         "row_power": (0.35, 0.2, 0.25, 0.3, 0.45),
         "column_power": (0.0, 0.05, 0.1, 0.15, 0.25),
-        "user_power": (0.0, 0.5, 1.0),
+        "user_power": (0.0, 0.5, 1.0) if _ordered(known) else (1.0, 0.0, 0.5),
     }
     if _ordered(known):
         space |= {"window": (20, 5, 10, 50), "decay": (0.8, 0.6, 0.7, 0.9), "rho": (0.0, 0.1, 0.3, 0.6)}

@@ -40,6 +40,7 @@ FOLDERS = {
 }
 """Folder of each protocol's set below the folder of public sets."""
 
+_VALID_USERS = 4_000
 SEEN, ALL, BOUGHT, NEW = "seen masked", "nothing masked", "bought masked", "new to the user"
 
 
@@ -78,7 +79,7 @@ class Protocol:
 def protocol(name: str, data: Path, valid_users: int | None = None, graph: Path | None = None) -> Protocol:
     """The protocol called `name`, from the public sets below `data`, or completejourney from a graph artifact.
 
-    Validation asks at most `valid_users` users (default 4,000 on Gowalla, else 9,000), drawn once.
+    Validation asks at most `valid_users` users (default 4,000), drawn once.
     Raises UsageError for an unknown name.
     """
     if name == "completejourney":
@@ -91,7 +92,7 @@ def protocol(name: str, data: Path, valid_users: int | None = None, graph: Path 
         found = _FORMS.get(name, _leave_one_out)(split)
     else:
         raise UsageError(f"no retrieval set {name!r}: known are {', '.join([*FOLDERS, 'completejourney'])}")
-    most = valid_users or (4_000 if name == "gowalla" else 9_000)
+    most = valid_users or _VALID_USERS
     asked = found.valid.users
     if len(asked) > most:
         asked = np.sort(np.random.default_rng(0).choice(asked, most, replace=False))
@@ -128,7 +129,9 @@ def _retailrocket(split: Split) -> Protocol:
     kept = ~np.isin(pair, np.flatnonzero(held >= 0) * split.num_items + held[held >= 0])
     before = History(events.user[kept], events.product[kept], events.age[kept], split.num_users, split.num_items)
     bought = _purchased(split, np.ones(len(events.user), bool))
-    valid = _retail_exam("valid", before, bought & ~_pairs(held, split), _pairs(held, split))
+    asked = _pairs(held, split)
+    others = sparse.csr_array((bought.astype(np.int8) - asked.astype(np.int8)) > 0)
+    valid = _retail_exam("valid", before, others, asked)
     test = _retail_exam("test", events, bought, _matrix(split, split.test))
     return Protocol("", valid, (test,), 10, (10, 20, 40))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import json
 import time
@@ -22,6 +23,7 @@ from tests.benchmarks.retrieval_quality.methods import METHODS, WEIGHTS, Method,
 from tests.benchmarks.retrieval_quality.protocols import Exam, Known, Protocol
 
 COLUMNS = ("set", "method", "question", "trial", "seed", "setting", "metric", "value", "seconds", "git_sha", "date")
+_commit = functools.cache(rows.commit)
 Chosen = dict[str, Setting]
 """The setting chosen for each question."""
 
@@ -131,7 +133,7 @@ class Search:
 
     def _write(self, trials: Sequence[Mapping[str, Any]]) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        common = {"git_sha": rows.commit(), "date": datetime.now(UTC).date().isoformat()}
+        common = {"git_sha": _commit(), "date": datetime.now(UTC).date().isoformat()}
         with open(self.log, "a", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, COLUMNS, lineterminator="\r\n")
             if not stream.tell():
