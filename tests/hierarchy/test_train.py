@@ -205,8 +205,8 @@ def test_candidates_carry_their_expected_draws(inputs):
     given = maker.draw(0, 32, 16, 4, hide_target=1.0)
     assert len(given.products.nodes) == 48
     known = int((store.known_at("product") <= given.edges.as_of).sum())
-    share = np.bincount(edges.product, minlength=visible["product"])[given.products.nodes] / len(edges)
-    expected = 32 * share + np.where(given.products.nodes < known, 16 / known, 0)
+    share = np.bincount(edges.product, minlength=visible["product"])[given.products.nodes.numpy()] / len(edges)
+    expected = 31 * share + np.where(given.products.nodes.numpy() < known, 16 / known, 0)
     assert np.allclose(given.products.log_expected.exp().numpy(), expected, atol=1e-5)
     own = given.user_tokens.node == given.edges.product[:, None]
     is_product = given.user_tokens.node_type == 1
