@@ -73,7 +73,7 @@ def gather(table: ContentTable, kind: str, nodes: Integers, tokens: TokenSet) ->
     return Seeds(
         content=table.content[own],
         id_row=table.id_rows[own],
-        token_content=table.content.index_select(0, flat).view(*others.shape, -1),
+        token_content=table.content.index_select(0, flat).view(*others.shape, table.content.shape[1]),
         token_id_row=table.id_rows[others],
         bias=bias_index(tokens),
         mask=tokens.mask,

@@ -113,6 +113,24 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     (weights, teacher, optimizer), one batch. A killed run goes on from its last checkpoint with identical results.
     """
     torch.set_num_threads(ctx.threads)
+    trainer, known = prepare(config, inputs, ctx)
+    with allow_tf32(config.precision):
+        trainer.train(out.work / "checkpoint.safetensors", ctx)
+    require_bounded(trainer.teacher)
+    health = require_alive(trainer.prototypes, trainer.log)
+    _write(config, trainer, known, out)
+    end_rows = [row for row in trainer.log if row["step"] == trainer.log[-1]["step"]]
+    last = {name: value for row in end_rows for name, value in row.items() if name != "step"}
+    ids = {kind: len(names) for kind, names in known.items()}
+    wait = {"wait_share": trainer.wait_share}
+    return {"edges": len(trainer.batches.edges), "ids": ids, "levels": health, "last": last, **wait}
+
+
+def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) -> tuple[Trainer, dict[str, pa.Array]]:
+    """A trainer before its first step, on the device of `ctx`, and the external ids that own an id residual by type.
+
+    Raises UsageError for settings that cannot work, SystemStateError without the GPU that is asked for.
+    """
     _check(config)
     placed = device_of(ctx.device)
     store = GraphStore.open(inputs["graph"])
@@ -127,17 +145,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     torch.manual_seed(derive_seed(ctx.seed, "learner"))
     student = Learner(_shape(config, table, known), config.temperature)
     questions = None if held is None else _questions(config, batches, held)
-    trainer = Trainer(config, student, batches, visible, end, ctx.seed, questions)
-    with allow_tf32(config.precision):
-        trainer.train(out.work / "checkpoint.safetensors", ctx)
-    require_bounded(trainer.teacher)
-    health = require_alive(trainer.prototypes, trainer.log)
-    _write(config, trainer, known, store, out)
-    end_rows = [row for row in trainer.log if row["step"] == trainer.log[-1]["step"]]
-    last = {name: value for row in end_rows for name, value in row.items() if name != "step"}
-    ids = {kind: len(names) for kind, names in known.items()}
-    wait = {"wait_share": trainer.wait_share}
-    return {"edges": len(edges), "ids": ids, "levels": health, "last": last, **wait}
+    return Trainer(config, student, batches, visible, end, ctx.seed, questions), known
 
 
 def _check(config: Config) -> None:
@@ -211,14 +219,14 @@ def _shape(config: Config, table: ContentTable, known: Mapping[str, pa.Array]) -
     )
 
 
-def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], store: GraphStore, out: OutputDir) -> None:
+def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], out: OutputDir) -> None:
     tensors = {f"learner.{name}": tensor for name, tensor in trainer.teacher.state_dict().items()}
     tensors |= {f"prototypes.{name}": tensor for name, tensor in trainer.prototypes.state_dict().items()}
-    out.write_tensors("model.safetensors", tensors)
+    out.write_tensors("model.safetensors", {name: tensor.cpu() for name, tensor in tensors.items()})
     described: dict[str, Any] = {
         "config": config.result_fields(),
         "shape": vars(trainer.teacher.encoder.shape),
-        "relations": ["-".join(relation) for relation in store.relations],
+        "relations": ["-".join(relation) for relation in trainer.batches.store.relations],
         "sampling_seed": trainer.sampling_seed,
     }
     out.write_json("learner.json", described)

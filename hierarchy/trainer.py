@@ -98,10 +98,11 @@ class Trainer:
     def draw(self, step: int) -> StepInput:
         """The input of a step, which depends on nothing that training changes."""
         config, weights = self.config, self.config.weights
+        asks = weights.link or weights.dislike or self.teachers
         given = self.batches.draw(
             step,
             config.batch_size,
-            config.negatives if weights.link or weights.teachers or weights.dislike else 0,
+            config.negatives if asks else 0,
             config.advertiser_negatives if weights.advertiser else 0,
             config.hide_target,
         )

@@ -83,7 +83,7 @@ class InterestEncoder(nn.Module):
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""
         own = self.embed(seeds.content, seeds.id_row)
         # On a GPU the answer to whether anybody has a history would have to be waited for.
-        if tokens.shape[1] == 0 or not (seeds.history.is_cuda or bool(seeds.history.any())):
+        if tokens.shape[1] == 0 or (seeds.history.device.type == "cpu" and not seeds.history.any()):
             return self._unit(own)
         known = seeds.history.any(dim=1, keepdim=True)
         logits = bias[:, 0].masked_fill(~seeds.history, -torch.inf).masked_fill(~known, 0.0)
