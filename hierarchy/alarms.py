@@ -75,11 +75,18 @@ def level_health(prototypes: Prototypes) -> list[dict[str, float]]:
 
 
 def require_alive(prototypes: Prototypes, recent: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """`level_health`, or StrataError when a level has collapsed. `recent` holds logged loss terms, newest last."""
+    """`level_health`, or StrataError when a level has collapsed. `recent` holds logged loss terms, newest last.
+
+    Collapsed: primitives that are not finite or were never placed, too many duplicates or dead ones, or a loss that the
+    last logged steps found no lower than 98% of ln k, where a student stays that tells nothing apart.
+    """
     health = level_health(prototypes)
     for level, found in enumerate(health, start=1):
         advice = "publish refused: raise the spread or prior_exponent, or choose a smaller k"
-        if float(prototypes.vectors(level - 1).norm(dim=1).min()) < 0.5:
+        norms = prototypes.vectors(level - 1).norm(dim=1)
+        if not bool(torch.isfinite(norms).all()):
+            raise StrataError(f"learner: level {level} holds primitives that are not finite; publish refused: lower lr")
+        if float(norms.min()) < 0.5:
             raise StrataError(f"learner: level {level} holds primitives that were never placed; publish refused")
         if found["duplicates"] > MAX_DUPLICATES:
             raise StrataError(f"learner: {found['duplicates']:.0%} of level {level} are duplicates; {advice}")
