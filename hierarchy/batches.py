@@ -11,40 +11,53 @@ from numpy.typing import NDArray
 
 from data.context import derive_seed
 from graph.sampler import Budget, TemporalSampler, TokenSet
-from graph.store import GraphStore
+from graph.store import GraphStore, Relation
+from hierarchy.candidates import Candidates
 from hierarchy.content import ContentTable
 from hierarchy.edges import Batch, TrainingEdges
+from hierarchy.engaged import Engaged
 from hierarchy.seeds import Seeds, sample_seeds
+from hierarchy.transfer import on_device
+
+DISLIKES = Relation("user", "not_interested", "product")
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """C entities of one type that users are scored against.
+class Dislikes:
+    """Products that users of the batch had said no to: rows int64 (R,) of the batch; seeds and log1p degree of each."""
 
-    nodes int64 (C,); seeds and tokens as of the batch; log_degree float32 (C,): log1p of as-of degree; log_expected
-    float32 (C,): log of the expected number of draws of each.
-    """
-
-    nodes: NDArray[np.int64]
+    rows: torch.Tensor
     seeds: Seeds
-    tokens: TokenSet
     log_degree: torch.Tensor
-    log_expected: torch.Tensor
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """All a step computes on. `advertisers` is None when no edge of the batch has one."""
+    """All a step computes on; tensors are on the training device, `edges` is the host's.
+
+    user int64, weight float32 and owned bool (B,): the edges' users, their place in the funnel, whether the product has
+    an advertiser. `advertisers` is None when no edge of the batch has one; `dislikes` when nobody disliked anything.
+    `engaged` holds (row, product) pairs that are no negatives, when all products are candidates.
+    """
 
     edges: Batch
+    user: torch.Tensor
+    weight: torch.Tensor
+    owned: torch.Tensor
     users: Seeds
     user_tokens: TokenSet
     products: Candidates
     advertisers: Candidates | None
+    dislikes: Dislikes | None = None
+    engaged: tuple[torch.Tensor, torch.Tensor] | None = None
 
 
 class BatchMaker:
-    """Draws the input of any step from (seed, step) alone, so a resumed run continues as if it had never stopped."""
+    """Draws the input of any step from (seed, step) alone, so a resumed run continues as if it had never stopped.
+
+    The host draws edges and negatives, which are the same for every device; token sets are sampled on the samplers'
+    device, where `table` must be. Nothing waits for that device.
+    """
 
     def __init__(
         self,
@@ -54,60 +67,140 @@ class BatchMaker:
         samplers: Mapping[str, TemporalSampler],
         visible: Mapping[str, int],
         seed: int,
+        full: bool = False,
+        engaged: Engaged | None = None,
+        disliked: bool = False,
     ) -> None:
-        """`samplers` by node type; `visible`: how many products and advertisers were known when training ends."""
+        """`samplers` by node type; `visible`: how many products and advertisers were known when training ends.
+
+        `full`: all products are candidates of every step, instead of sampled ones. `engaged`: whose other products are
+        no negatives of theirs. `disliked`: draw explicit negatives.
+        """
         self.store, self.table, self.edges, self.samplers, self.seed = store, table, edges, samplers, seed
-        self.visible = visible
-        products = np.bincount(edges.product, minlength=visible["product"])
-        owned = edges.advertiser[edges.advertiser >= 0]
-        advertisers = np.bincount(owned, minlength=visible["advertiser"])
-        self._share = {"product": products / len(edges), "advertiser": advertisers / len(edges)}
+        self.visible, self.full, self.engaged = visible, full, engaged
+        self.device = samplers["product"].device
+        self._known = {kind: store.known_at(kind)[: visible[kind]] for kind in ("product", "advertiser")}
+        named = {"product": edges.product, "advertiser": edges.advertiser[edges.advertiser >= 0]}
+        counts = {kind: np.bincount(rows, minlength=visible[kind]) for kind, rows in named.items()}
+        self._share = {kind: on_device(count / len(edges), self.device) for kind, count in counts.items()}
+        self._no = store.csr(DISLIKES) if disliked else None
 
     def draw(self, step: int, size: int, negatives: int, advertiser_negatives: int, hide_target: float) -> StepInput:
         """Input of 0-based `step`: `size` edges, as many in-batch candidates and `negatives` uniform ones.
 
-        `hide_target` is the share of rows whose user does not get to see earlier events with the same product.
+        `hide_target` is the share of rows whose user does not get to see earlier events with the same product; with a
+        history of "others" nobody does.
         """
         rng = np.random.default_rng(derive_seed(self.seed, "step", step))
         edges = self.edges.batch(step, size)
-        hidden = np.where(rng.random(len(edges.user)) < hide_target, edges.product, -1)
+        others = self.edges.history == "others"
+        hidden = np.where((rng.random(len(edges.user)) < hide_target) | others, edges.product, -1)
+        user, at, hides = (on_device(column, self.device) for column in (edges.user, edges.ts, hidden))
         users, user_tokens = sample_seeds(
-            self.table, self.samplers["user"], "user", edges.user, edges.ts, derive_seed(self.seed, step), hidden
+            self.table, self.samplers["user"], "user", user, at, derive_seed(self.seed, step), hides
         )
-        products = self._candidates("product", edges.product, negatives, step, edges.as_of, rng, len(edges.user))
-        owners = np.unique(edges.advertiser[edges.advertiser >= 0])
-        advertisers = None
-        if len(owners):
-            advertisers = self._candidates(
-                "advertiser", owners, advertiser_negatives, step, edges.as_of, rng, len(edges.user)
-            )
-        return StepInput(edges, users, user_tokens, products, advertisers)
+        products = self._all(edges, step) if self.full else self._products(edges, negatives, step, rng)
+        weight, owned = (on_device(column, self.device) for column in (edges.weight, edges.advertiser >= 0))
+        return StepInput(
+            edges,
+            user,
+            weight,
+            owned,
+            users,
+            user_tokens,
+            products,
+            self._advertisers(edges, advertiser_negatives, step, rng),
+            self._dislikes(edges, step),
+            self.engaged.pairs(edges.user) if self.full and self.engaged else None,
+        )
 
-    def _candidates(
+    def share(self, kind: str) -> torch.Tensor:
+        """The part of the edges that each visible entity has, float64 (N,)."""
+        return self._share[kind]
+
+    def expected(self, kind: str, nodes: torch.Tensor, known: int, size: int, negatives: int) -> torch.Tensor:
+        """How often each of `nodes` (C,) is drawn in a batch of `size`, given a positive that it is not; float64 (C,).
+
+        The other size - 1 edges bring it with its share of the edges each, and `negatives` uniform draws are spread
+        over the `known` entities. Products come once per edge, advertisers once per batch however many edges name them.
+        """
+        share = self._share[kind][nodes]
+        in_batch = (size - 1) * share if kind == "product" else 1.0 - (1.0 - share) ** (size - 1)
+        return in_batch + torch.where(nodes < known, negatives / max(known, 1), 0.0)
+
+    def candidates(
+        self, kind: str, nodes: torch.Tensor, as_of: int, step: int, barred: torch.Tensor | None = None
+    ) -> Candidates:
+        """Seeds of `nodes` (C,) as of `as_of` [us], each expected once and no row's positive; for others to complete.
+
+        `barred` (C,): the user whose edges a product must not see, -1 for none.
+        """
+        times = torch.full_like(nodes, as_of)
+        sampler = self.samplers[kind]
+        seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step), barred)
+        degree = torch.log1p(sampler.degree(kind, nodes, times).to(torch.float64)).float()
+        known = int(np.searchsorted(self._known[kind], as_of, side="right"))
+        return Candidates(nodes, seeds, tokens, degree, torch.zeros_like(degree), nodes.new_zeros(0), known)
+
+    def _products(self, edges: Batch, negatives: int, step: int, rng: np.random.Generator) -> Candidates:
+        barred = np.full(len(edges.user) + negatives, -1)
+        if self.edges.history == "others":
+            barred[: len(edges.user)] = edges.user
+        targets = np.arange(len(edges.user))
+        return self._drawn("product", edges.product, targets, len(targets), negatives, edges.as_of, step, rng, barred)
+
+    def _advertisers(self, edges: Batch, negatives: int, step: int, rng: np.random.Generator) -> Candidates | None:
+        owners = np.unique(edges.advertiser[edges.advertiser >= 0])
+        if not len(owners):
+            return None
+        targets = np.searchsorted(owners, np.maximum(edges.advertiser, owners[0]))
+        barred = np.full(len(owners) + negatives, -1)
+        return self._drawn("advertiser", owners, targets, len(edges.user), negatives, edges.as_of, step, rng, barred)
+
+    def _drawn(
         self,
         kind: str,
         present: NDArray[np.int64],
-        negatives: int,
-        step: int,
-        as_of: int,
-        rng: np.random.Generator,
+        targets: NDArray[np.int64],
         size: int,
+        negatives: int,
+        as_of: int,
+        step: int,
+        rng: np.random.Generator,
+        barred: NDArray[np.int64],
     ) -> Candidates:
-        known = int(np.searchsorted(self.store.known_at(kind)[: self.visible[kind]], as_of, side="right"))
+        known = int(np.searchsorted(self._known[kind], as_of, side="right"))
         drawn = rng.integers(0, max(known, 1), negatives) if known else np.zeros(0, np.int64)
-        nodes = np.concatenate([present, drawn])
-        times = np.full(len(nodes), as_of, np.int64)
-        sampler = self.samplers[kind]
-        seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step))
-        degree = torch.log1p(sampler.degree(kind, nodes, times).to(torch.float64)).float()
-        share = self._share[kind][nodes]
-        # Products come once per edge, advertisers once per batch however many edges name them.
-        in_batch = size * share if kind == "product" else 1.0 - (1.0 - share) ** size
-        expected = in_batch + np.where(nodes < known, negatives / max(known, 1), 0.0)
-        return Candidates(nodes, seeds, tokens, degree, torch.from_numpy(np.log(expected + 1e-12)).float())
+        nodes = on_device(np.concatenate([present, drawn]), self.device)
+        found = self.candidates(kind, nodes, as_of, step, on_device(barred[: len(nodes)], self.device))
+        expected = self.expected(kind, nodes, known, size, negatives)
+        return found.replaced(torch.log(expected + 1e-12).float(), on_device(targets, self.device))
+
+    def _all(self, edges: Batch, step: int) -> Candidates:
+        """All products known as of the batch; the others are there too, but expected infinitely often."""
+        nodes = torch.arange(self.visible["product"], device=self.device)
+        found = self.candidates("product", nodes, edges.as_of, step)
+        log_expected = torch.where(nodes < found.known, 0.0, torch.inf)
+        return found.replaced(log_expected, on_device(edges.product, self.device))
+
+    def _dislikes(self, edges: Batch, step: int) -> Dislikes | None:
+        """For each row whose user had said no to products before the edge, one of them."""
+        if self._no is None or not self._no.num_edges:
+            return None
+        rng = np.random.default_rng(derive_seed(self.seed, "dislikes", step))
+        count = self._no.visible(edges.user, edges.ts)
+        place = (rng.random(len(count)) * count).astype(np.int64)
+        rows = np.flatnonzero(count)
+        if not len(rows):
+            return None
+        nodes = self._no.col[self._no.rowptr[edges.user[rows]] + place[rows]].astype(np.int64)
+        found = self.candidates("product", on_device(nodes, self.device), edges.as_of, step)
+        return Dislikes(on_device(rows, self.device), found.seeds, found.log_degree)
 
 
-def make_samplers(store: GraphStore, user_budget: Budget, item_budget: Budget) -> dict[str, TemporalSampler]:
-    """Samplers by entity type; products and advertisers share one."""
-    items = TemporalSampler(store, item_budget)
-    return {"user": TemporalSampler(store, user_budget), "product": items, "advertiser": items}
+def make_samplers(
+    store: GraphStore, user_budget: Budget, item_budget: Budget, device: torch.device | str = "cpu"
+) -> dict[str, TemporalSampler]:
+    """Samplers by entity type on `device`; products and advertisers share one."""
+    items = TemporalSampler(store, item_budget, device)
+    return {"user": TemporalSampler(store, user_budget, device), "product": items, "advertiser": items}

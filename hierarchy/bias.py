@@ -7,6 +7,7 @@ to the attention logit, as Graphormer does for degree and distance (Ying et al.,
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -22,6 +23,11 @@ _MICROS_PER_HOUR = 3.6e9
 _SIZES = (len(RELATIONS), _HOPS, AGE_BUCKETS, DEGREE_BUCKETS, WALK_BUCKETS)
 _OFFSETS = (0, *itertools.accumulate(_SIZES[:-1]))
 BIAS_ROWS = sum(_SIZES)
+TOKEN_BIASES = ("edge_type", "hop", "age", "degree", "walk")
+"""Names of the five tables, in order."""
+HUB_BIASES = ("level", "mass")
+"""Names of the two biases of primitives."""
+BIASES = (*TOKEN_BIASES, *HUB_BIASES)
 
 
 def bias_index(tokens: TokenSet) -> torch.Tensor:
@@ -46,28 +52,41 @@ def bias_index(tokens: TokenSet) -> torch.Tensor:
 class BiasTables(nn.Module):
     """Sum of five table look-ups for each token and column; zero at the start, so that attention begins unbiased.
 
-    One table serves all heads of all layers, so that its gradient is gathered once.
+    One table serves all heads of all layers, so that its gradient is gathered once. The tables named in `off` stay
+    zero and get no gradient.
     """
 
-    def __init__(self, columns: int) -> None:
+    kept: torch.Tensor
+
+    def __init__(self, columns: int, off: Sequence[str] = ()) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.zeros(BIAS_ROWS, columns))
+        kept = [float(name not in off) for name, size in zip(TOKEN_BIASES, _SIZES, strict=True) for _ in range(size)]
+        self.register_buffer("kept", torch.tensor(kept)[:, None], persistent=False)
+        self.all_on = not set(off) & set(TOKEN_BIASES)
 
     def forward(self, index: torch.Tensor) -> torch.Tensor:
         """Biases (B, columns, T) for `index` (B, T, 5) made by `bias_index`."""
         batch, tokens, features = index.shape
-        summed = nn.functional.embedding_bag(index.reshape(-1, features), self.table, mode="sum")
+        table = self.table if self.all_on else self.table * self.kept
+        summed = nn.functional.embedding_bag(index.reshape(-1, features), table, mode="sum")
         return summed.view(batch, tokens, self.table.shape[1]).transpose(1, 2)
 
 
 class HubBias(nn.Module):
-    """Bias of a primitive: a learned value per level and head, plus a learned share of its clamped log-mass."""
+    """Bias of a primitive: a learned value per level and head, plus a learned share of its clamped log-mass.
 
-    def __init__(self, num_levels: int, heads: int) -> None:
+    The parts named in `off` stay zero and get no gradient.
+    """
+
+    def __init__(self, num_levels: int, heads: int, off: Sequence[str] = ()) -> None:
         super().__init__()
+        self.parts = tuple(float(name not in off) for name in HUB_BIASES)
         self.level = nn.Parameter(torch.zeros(num_levels, heads))
         self.mass_scale = nn.Parameter(torch.zeros(heads))
 
     def forward(self, level: torch.Tensor, log_mass: torch.Tensor) -> torch.Tensor:
         """Biases (B, heads, P) of hubs with `level` int64 (P,) and `log_mass` (B, P)."""
-        return self.level[level].t()[None] + self.mass_scale[None, :, None] * log_mass[:, None, :]
+        level_on, mass_on = self.parts
+        of_mass = self.mass_scale[None, :, None] * log_mass[:, None, :]
+        return level_on * self.level[level].t()[None] + mass_on * of_mass

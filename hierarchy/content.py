@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from data.artifacts import ArtifactRef
 from encoders.base import MODALITIES
 from graph.store import NODE_TYPES, GraphStore, index_in
+from hierarchy.losses.view_distillation import TeacherView
 
 WITH_CONTENT = ("product", "advertiser", "category", "user")
 WITH_ID = ("product", "advertiser")
@@ -25,12 +28,14 @@ class ContentTable:
     content float32 (N, D + 5): fused content and, in the last columns, the node type one-hot. With `gate`, the weight
     of each modality by name, it is (N, P D + P + 5) instead: the parts of P modalities before they are fused, and which
     there are. id_rows int64 (N,): row of the id residual table, 0 for none. offsets: first row of each node type.
+    teachers: closed-form views of the products that may teach; they stay with the host.
     """
 
     content: torch.Tensor
     id_rows: torch.Tensor
     offsets: NDArray[np.int64]
     gate: tuple[tuple[str, float], ...] = ()
+    teachers: tuple[TeacherView, ...] = ()
 
     @property
     def content_dim(self) -> int:
@@ -40,10 +45,19 @@ class ContentTable:
 
     def rows(self, node_type: torch.Tensor | str, nodes: torch.Tensor | NDArray[np.int64]) -> torch.Tensor:
         """Table rows int64 of internal ids; padding (type or node -1) gets row 0, to be masked."""
-        known = torch.as_tensor(nodes).clamp(min=0)
+        known = torch.as_tensor(nodes, device=self.content.device).clamp(min=0)
         if isinstance(node_type, str):
             return known + int(self.offsets[NODE_TYPES.index(node_type)])
-        return known + torch.from_numpy(self.offsets)[node_type.to(torch.int64).clamp_(min=0)]
+        return known + self._first[node_type.to(torch.int64).clamp_(min=0)]
+
+    def to(self, device: torch.device | str) -> ContentTable:
+        """The same table with its tensors on `device`."""
+        return dataclasses.replace(self, content=self.content.to(device), id_rows=self.id_rows.to(device))
+
+    @functools.cached_property
+    def _first(self) -> torch.Tensor:
+        """`offsets` beside the content."""
+        return torch.from_numpy(self.offsets).to(self.content.device)
 
 
 def open_content(

@@ -35,11 +35,14 @@ class Batch:
 class TrainingEdges:
     """User-product events readable before `end` [us], each weighted by its place in the funnel; O(edges) memory.
 
-    Sorted by (ts, user, product, event type): the order does not depend on anything that happened later. Raises
-    BadDataError when there is none.
+    Sorted by (ts, user, product, event type): the order does not depend on anything that happened later. `history` is
+    what a user is made of when an edge is predicted: what came "before" it, or all "others" of the user's edges, for
+    sets without a clock or an order; every edge then counts as seen at `end`. Raises BadDataError when there is none.
     """
 
-    def __init__(self, store: GraphStore, funnel: Mapping[str, float], end: int, seed: int) -> None:
+    def __init__(
+        self, store: GraphStore, funnel: Mapping[str, float], end: int, seed: int, history: str = "before"
+    ) -> None:
         parts = [
             _edges(store, name, code, funnel[name], end) for code, name in enumerate(EVENT_TYPES) if funnel.get(name)
         ]
@@ -50,17 +53,35 @@ class TrainingEdges:
             )
         order = np.lexsort((code, product, user, ts))
         self.user, self.product, self.ts, self.weight = user[order], product[order], ts[order], weight[order]
+        if history == "others":
+            self.ts = np.full(len(order), end, np.int64)
         self.advertiser = owners(store, self.product)
         self.block_start = end - BLOCK * -((self.ts - end) // BLOCK)
-        self.seed = seed
+        self.seed, self.history = seed, history
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return len(self.user)
 
-    def product_share(self, num_products: int) -> NDArray[np.float64]:
-        """How often a product is the target of a random edge, float64 (num_products,): the q of logQ correction."""
-        return np.bincount(self.product, minlength=num_products) / len(self)
+    def hold_out(self, users: int) -> Batch:
+        """Take one edge each of up to `users` users out of training, for validation; rows of at least two edges only.
+
+        A user's newest edge; of all users a random part of those whose newest edges are the newest. Without times
+        (`history` "others") a random edge of random users. Later calls would find other edges.
+        """
+        rng = np.random.default_rng(derive_seed(self.seed, "held out"))
+        timed = self.history == "before"
+        rows = np.arange(len(self)) if timed else rng.permutation(len(self))
+        last = np.full(int(self.user.max()) + 1, -1)
+        last[self.user[rows]] = rows
+        last = last[(last >= 0) & (np.bincount(self.user) > 1)]
+        pool = np.sort(last)[-2 * users :] if timed else np.sort(last)
+        held = np.sort(rng.permutation(pool)[:users])
+        taken = self._rows(held)
+        kept = np.setdiff1d(np.arange(len(self)), held)
+        for name in ("user", "product", "advertiser", "ts", "weight", "block_start"):
+            setattr(self, name, getattr(self, name)[kept])
+        return taken
 
     def batch(self, step: int, size: int) -> Batch:
         """The `size` edges of 0-based `step`: each epoch is one pass in an order that depends on the seed alone."""
@@ -68,9 +89,11 @@ class TrainingEdges:
         epoch, position = divmod(step, per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._shuffle(epoch, size)
-        rows = self._order[position * size : (position + 1) * size]
+        return self._rows(self._order[position * size : (position + 1) * size])
+
+    def _rows(self, rows: NDArray[np.int64]) -> Batch:
         columns = (self.user[rows], self.product[rows], self.advertiser[rows], self.ts[rows], self.weight[rows])
-        return Batch(*columns, as_of=int(self.block_start[rows].min()))
+        return Batch(*columns, as_of=int(self.block_start[rows].min(initial=np.iinfo(np.int64).max)))
 
     def _shuffle(self, epoch: int, size: int) -> NDArray[np.int64]:
         """Batches hold edges of one week (or two neighbouring ones) at random; the batches come at random."""

@@ -17,10 +17,14 @@ from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.model import Learner
 from hierarchy.prototypes import Prototypes
 from hierarchy.seeds import from_content, sample_seeds
+from hierarchy.transfer import on_device
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 CHUNK = 512
 """Rows encoded at once. The last chunk is padded to it: with equal shapes a row's bits do not depend on its company."""
+
+GPU_CHUNK = 8192
+"""The same on a GPU, which shorter chunks would leave idle."""
 
 Vectors = NDArray[np.float32]
 
@@ -35,18 +39,23 @@ def encode_nodes(
     nodes: NDArray[np.int64],
     times: NDArray[np.int64],
     seed: int,
+    exclude: NDArray[np.int64] | None = None,
 ) -> Vectors:
     """Unit vectors float32 (B, Q, d) of `nodes` (B,) of one type, each as of its time [us]; Q is 1 but for users.
 
-    Memory O(CHUNK T D) beside the result.
+    Runs on the device of `sampler`, which must be that of the table and the encoder. `exclude` (B,): the partner whose
+    edges a node must not see, as in `TemporalSampler.sample`. Memory O(chunk T D) beside the result.
     """
     latents = encoder.shape.user_heads if kind == "user" else 1
     found = np.empty((len(nodes), latents, encoder.shape.dim), np.float32)
-    for start in range(0, len(nodes), CHUNK):
-        rows = np.minimum(np.arange(start, start + CHUNK), len(nodes) - 1)
-        seeds, _ = sample_seeds(table, sampler, kind, nodes[rows], times[rows], seed)
-        kept = min(CHUNK, len(nodes) - start)
-        found[start : start + kept] = encoder(seeds, prototypes, latents)[:kept].numpy()
+    chunk = CHUNK if sampler.device.type == "cpu" else GPU_CHUNK
+    barred = np.full(len(nodes), -1) if exclude is None else exclude
+    for start in range(0, len(nodes), chunk):
+        rows = np.minimum(np.arange(start, start + chunk), len(nodes) - 1)
+        some, at, without = (on_device(column[rows], sampler.device) for column in (nodes, times, barred))
+        seeds, _ = sample_seeds(table, sampler, kind, some, at, seed, without)
+        kept = min(chunk, len(nodes) - start)
+        found[start : start + kept] = encoder(seeds, prototypes, latents)[:kept].cpu().numpy()
     return found
 
 
@@ -60,8 +69,8 @@ class FrozenLearner:
     ref: ArtifactRef
 
     @classmethod
-    def open(cls, ref: ArtifactRef) -> FrozenLearner:
-        """Load weights and primitives; raises BadDataError when a file is missing or torn."""
+    def open(cls, ref: ArtifactRef, device: torch.device | str = "cpu") -> FrozenLearner:
+        """Load weights and primitives onto `device`; raises BadDataError when a file is missing or torn."""
         described = ref.json("learner.json")
         config = described["config"]
         model = Learner(EncoderShape(**described["shape"]), config["temperature"])
@@ -70,7 +79,12 @@ class FrozenLearner:
         tensors = load_file(ref.file("model.safetensors"))
         for prefix, module in (("learner.", model), ("prototypes.", prototypes)):
             module.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        return cls(model.requires_grad_(False).eval(), prototypes, described, ref)
+        return cls(model.requires_grad_(False).eval().to(device), prototypes.to(device), described, ref)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.prototypes.ready.device
 
     @property
     def tops(self) -> tuple[int, ...]:
@@ -85,20 +99,22 @@ class FrozenLearner:
             there = np.array([name == "text" for name, _ in gate], np.float32)
             parts = (content[:, None, :] * there[:, None]).reshape(len(content), -1)
             content = np.concatenate([parts, np.tile(there, (len(content), 1))], axis=1)
-        vectors: Vectors = self.model.encoder(from_content(content, kind), self.prototypes)[:, 0].numpy()
+        seeds = from_content(content, kind).to(self.device)
+        vectors: Vectors = self.model.encoder(seeds, self.prototypes)[:, 0].cpu().numpy()
         return vectors
 
 
 class EntityEncoder:
-    """A frozen learner bound to a graph and its features."""
+    """A frozen learner bound to a graph and its features, all on the learner's device."""
 
     def __init__(self, learner: FrozenLearner, graph: ArtifactRef, features: ArtifactRef) -> None:
         config = learner.described["config"]
         self.learner, self.store = learner, GraphStore.open(graph)
         budgets = Budget(**config["user_budget"]), Budget(**config["item_budget"])
-        self.samplers = make_samplers(self.store, *budgets)
+        self.samplers = make_samplers(self.store, *budgets, learner.device)
         known = {k: learner.ref.table(f"known_{k}.parquet")["entity_id"].combine_chunks() for k in WITH_ID}
-        self.table = open_content(features, self.store, known, bool(self.learner.model.encoder.shape.gate))
+        gated = bool(self.learner.model.encoder.shape.gate)
+        self.table = open_content(features, self.store, known, gated).to(learner.device)
 
     def encode(self, kind: str, nodes: NDArray[np.int64], time: int) -> Vectors:
         """Unit vectors (B, Q, d) of internal ids of one type as of `time` [us]."""
@@ -116,4 +132,4 @@ class EntityEncoder:
 
     def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:
         """As-of engagement degree, int64 (B,)."""
-        return self.samplers[kind].degree(kind, nodes, np.full(len(nodes), time, np.int64)).numpy()
+        return self.samplers[kind].degree(kind, nodes, np.full(len(nodes), time, np.int64)).cpu().numpy()

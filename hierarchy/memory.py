@@ -19,15 +19,22 @@ class VectorMemory(nn.Module):
         super().__init__()
         self.register_buffer("vectors", torch.zeros(size, dim))
         self.register_buffer("pushed", torch.zeros((), dtype=torch.int64))
+        # The host's own count: to ask a GPU for it would be to wait for the GPU.
+        self._count = 0
+        self.register_load_state_dict_post_hook(lambda module, _: module._recount())  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def push(self, vectors: torch.Tensor) -> None:
         """Add (B, d), replacing the oldest; of more than `size` the last ones stay."""
         kept = vectors[-len(self.vectors) :]
-        at = (self.pushed + torch.arange(len(kept))) % len(self.vectors)
+        at = torch.arange(self._count, self._count + len(kept), device=kept.device) % len(self.vectors)
         self.vectors[at] = kept
         self.pushed += len(kept)
+        self._count += len(kept)
 
     def stored(self) -> torch.Tensor:
         """The vectors held (N, d), in ring order."""
-        return self.vectors[: min(int(self.pushed), len(self.vectors))]
+        return self.vectors[: min(self._count, len(self.vectors))]
+
+    def _recount(self) -> None:
+        self._count = int(self.pushed)

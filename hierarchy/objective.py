@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from graph.sampler import TokenSet
-from hierarchy.batches import Candidates, StepInput
+from hierarchy.batches import StepInput
+from hierarchy.candidates import Candidates, taken
 from hierarchy.losses.consistency import consistency_loss
+from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
-from hierarchy.losses.link import sampled_softmax
+from hierarchy.losses.link import corrected_logits, sampled_softmax
+from hierarchy.losses.view_distillation import view_distillation, view_scores
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
+from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
 from hierarchy.seeds import VIEWS, Seeds
 
@@ -29,6 +32,8 @@ class LossWeights(BaseModel):
     advertiser: float = Field(default=0.3, ge=0, description="User-advertiser link prediction.")
     distillation: float = Field(default=1.0, ge=0, description="Cross-view distillation at every level.")
     consistency: float = Field(default=0.05, ge=0, description="Agreement of neighbouring levels.")
+    dislike: float = Field(default=0.0, ge=0, description="Products that a user said not to want are made unlikely.")
+    teachers: float = Field(default=1.0, ge=0, description="Closed-form views as teachers, where any is named.")
     spread: float = Field(default=0.02, ge=0, description="Step of primitives away from their nearest neighbour.")
 
 
@@ -47,6 +52,22 @@ class Distillation(BaseModel):
     momentum: float = Field(default=0.98, ge=0, lt=1, description="Share of its old place a primitive keeps per step.")
 
 
+class Teaching(BaseModel):
+    """Closed-form views as teachers of the link logits; without effect when none is named or its weight is 0."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    views: tuple[str, ...] = Field(default=(), description="Names of the views, all in each step.")
+    teacher_temp: float = Field(default=0.3, gt=0, description="Temperature of the teacher, in standard deviations.")
+    student_temp: float = Field(default=1.0, gt=0, description="Divides the student's link logits.")
+
+
+class Teacher(NamedTuple):
+    """The arrays of a TeacherView on the training device: what products say as history, and as candidates (N, D)."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+
+
 @dataclass(frozen=True)
 class Distilled:
     """What a step learned about primitives: teacher vectors (N, d) and their assignments, one (N, K) a level."""
@@ -55,74 +76,146 @@ class Distilled:
     targets: list[torch.Tensor]
 
 
-def link_losses(model: Learner, prototypes: Prototypes, given: StepInput) -> dict[str, torch.Tensor]:
-    """User-product and user-advertiser sampled softmax; scalars by term."""
-    users = model.encoder(given.users, prototypes, latents=model.encoder.shape.user_heads)
-    weights = torch.from_numpy(given.edges.weight)
-    losses = {"link": _link(model, prototypes, users, given.products, given.edges.product, weights)}
-    if given.advertisers is not None:
-        owned = weights * torch.from_numpy(given.edges.advertiser >= 0)
-        losses["advertiser"] = _link(model, prototypes, users, given.advertisers, given.edges.advertiser, owned)
+def link_losses(
+    model: Learner,
+    passes: Passes,
+    given: StepInput,
+    weights: LossWeights,
+    absent: torch.Tensor | None = None,
+    teaching: Teaching | None = None,
+    teachers: Sequence[Teacher] = (),
+) -> dict[str, torch.Tensor]:
+    """User-product and user-advertiser sampled softmax, explicit negatives and views as teachers; scalars by term.
+
+    `absent` bool (B, C): product candidates that are no negatives of a row beside its own positive. Terms of weight 0
+    are not computed.
+    """
+    on = {name for name, weight in weights.model_dump().items() if weight}
+    if given.advertisers is None:
+        on -= {"advertiser"}
+    if given.dislikes is None:
+        on -= {"dislike"}
+    if not teachers:
+        on -= {"teachers"}
+    losses: dict[str, torch.Tensor] = {}
+    if not on & {"link", "advertiser", "dislike", "teachers"}:
+        return losses
+    users = passes.encode(model.encoder, given.users, model.encoder.shape.user_heads)
+    if on & {"link", "dislike", "teachers"}:
+        logits = _logits(model, passes, users, given.products)
+        barred = given.products.accidental if absent is None else given.products.accidental | absent
+    if "link" in on:
+        losses["link"] = _link(logits, given.products, barred, given.weight)
+    if "advertiser" in on and given.advertisers is not None:
+        scored = _logits(model, passes, users, given.advertisers)
+        owned = given.weight * given.owned
+        losses["advertiser"] = _link(scored, given.advertisers, given.advertisers.accidental, owned)
+    if "dislike" in on:
+        losses["dislike"] = _dislike(
+            model, passes, users, given, corrected_logits(logits, given.products.log_expected, barred)
+        )
+    if "teachers" in on and teaching is not None:
+        losses["teachers"] = torch.stack([_taught(teaching, teacher, given, logits) for teacher in teachers]).mean()
     return losses
 
 
 def distil(
     config: Distillation,
+    weights: LossWeights,
     student: Learner,
     teacher: Learner,
     prototypes: Prototypes,
     memory: VectorMemory,
+    passes: Passes,
     given: StepInput,
     view: str,
 ) -> tuple[dict[str, torch.Tensor], Distilled]:
-    """The student sees `view` of some seeds of each type, the teacher all of their past; loss terms and assignments."""
-    pairs = [_first(seeds, tokens, count) for seeds, tokens, count in _seed_groups(given, config.seeds)]
+    """The student sees `view` of some seeds of each type, the teacher all of their past; loss terms and assignments.
+
+    Without a weight on what the student learns here only the teacher looks, so that primitives still follow it.
+    """
+    pairs = _seed_groups(given, config.seeds)
     with torch.no_grad():
-        known = torch.cat([teacher.encoder(seeds, prototypes)[:, 0] for seeds, _ in pairs])
-    guessed = torch.cat([student.encoder(VIEWS[view](*pair), prototypes)[:, 0] for pair in pairs])
+        known = torch.cat([passes.encode(teacher.encoder, seeds)[:, 0] for seeds, _ in pairs])
     remembered = torch.cat([known, memory.stored()])
-    targets, losses, log_probs = [], [], []
+    targets = []
     for level in range(prototypes.num_levels):
-        vectors, mass = prototypes.vectors(level), prototypes.mass(level)
-        prior = tempered_prior(mass, config.prior_exponent)
-        targets.append(sinkhorn(remembered @ vectors.t(), prior, config.teacher_temp, config.iterations)[: len(known)])
-        similarity = guessed @ vectors.t()
-        losses.append(distillation_loss(similarity, targets[-1], config.student_temp))
-        log_probs.append(torch.log_softmax(similarity / config.student_temp, dim=1))
-    terms = {"distillation": torch.stack(losses).mean()}
-    if prototypes.num_levels > 1:
+        prior = tempered_prior(prototypes.mass(level), config.prior_exponent)
+        similarity = remembered @ prototypes.vectors(level).t()
+        targets.append(sinkhorn(similarity, prior, config.teacher_temp, config.iterations)[: len(known)])
+    found = Distilled(known, targets)
+    if not (weights.distillation or weights.consistency):
+        return {}, found
+    guessed = torch.cat([passes.encode(student.encoder, VIEWS[view](*pair))[:, 0] for pair in pairs])
+    return _distillation_terms(config, weights, guessed, prototypes, targets), found
+
+
+def _distillation_terms(
+    config: Distillation,
+    weights: LossWeights,
+    guessed: torch.Tensor,
+    prototypes: Prototypes,
+    targets: list[torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    similarities = [guessed @ prototypes.vectors(level).t() for level in range(prototypes.num_levels)]
+    terms = {}
+    if weights.distillation:
+        losses = [
+            distillation_loss(found, target, config.student_temp)
+            for found, target in zip(similarities, targets, strict=True)
+        ]
+        terms["distillation"] = torch.stack(losses).mean()
+        terms.update({f"distillation_{level + 1}": loss.detach() for level, loss in enumerate(losses)})
+    if weights.consistency and prototypes.num_levels > 1:
+        log_probs = [torch.log_softmax(found / config.student_temp, dim=1) for found in similarities]
         agreement = [
             consistency_loss(log_probs[level - 1], log_probs[level], prototypes.parents(level))
             for level in range(1, prototypes.num_levels)
         ]
         terms["consistency"] = torch.stack(agreement).mean()
-    terms.update({f"distillation_{level + 1}": loss.detach() for level, loss in enumerate(losses)})
-    return terms, Distilled(known, targets)
+    return terms
 
 
-def _link(
-    model: Learner,
-    prototypes: Prototypes,
-    users: torch.Tensor,
-    candidates: Candidates,
-    targets: NDArray[np.int64],
-    weights: torch.Tensor,
-) -> torch.Tensor:
-    vectors = model.encoder(candidates.seeds, prototypes)[:, 0]
-    logits = model.link(users, vectors, candidates.log_degree)
-    same = candidates.nodes[None, :] == targets[:, None]
+def _logits(model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates) -> torch.Tensor:
+    """Link logits (B, C) of users (B, Q, d)."""
+    vectors = passes.encode_all(model.encoder, candidates.seeds)[:, 0]
+    logits: torch.Tensor = model.link(users, vectors, candidates.log_degree)
+    return logits
+
+
+def _link(logits: torch.Tensor, candidates: Candidates, absent: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     # A row without a target (no advertiser) has weight 0; its column is arbitrary.
-    positive = logits.gather(1, torch.from_numpy(same.argmax(axis=1))[:, None])[:, 0]
-    return sampled_softmax(positive, logits, candidates.log_expected, torch.from_numpy(same), weights)
+    positive = logits.gather(1, candidates.targets[:, None])[:, 0]
+    return sampled_softmax(positive, logits, candidates.log_expected, absent, weights)
 
 
-def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet, int]]:
-    groups = [(given.users, given.user_tokens, count), (given.products.seeds, given.products.tokens, count)]
+def _dislike(
+    model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, corrected: torch.Tensor
+) -> torch.Tensor:
+    assert given.dislikes is not None
+    rows, seeds, log_degree = given.dislikes.rows, given.dislikes.seeds, given.dislikes.log_degree
+    vectors = passes.encode(model.encoder, seeds)[:, 0]
+    cosine = torch.einsum("rqd,rd->rq", users[rows], vectors).amax(dim=1)
+    disliked = cosine * model.link.log_scale.exp() + model.link.popularity * log_degree
+    return dislike_loss(disliked, torch.logsumexp(corrected[rows], dim=1), torch.ones_like(disliked))
+
+
+def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, logits: torch.Tensor) -> torch.Tensor:
+    history, candidates = given.users.history, given.products
+    scores = view_scores(teacher.source, teacher.target, given.user_tokens.node, history, candidates.nodes)
+    temperatures = (teaching.teacher_temp, teaching.student_temp)
+    rows = given.weight * history.any(dim=1)
+    return view_distillation(scores, logits, candidates.log_expected, temperatures, rows)
+
+
+def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet]]:
+    """Some users, products of edges, and half as many advertisers, with the token sets behind their seeds."""
+    first, products = slice(count), given.products.targets[:count]
+    groups = [
+        (taken(given.users, first), taken(given.user_tokens, first)),
+        (taken(given.products.seeds, products), taken(given.products.tokens, products)),
+    ]
     if given.advertisers is not None:
-        groups.append((given.advertisers.seeds, given.advertisers.tokens, max(1, count // 2)))
+        half = slice(max(1, count // 2))
+        groups.append((taken(given.advertisers.seeds, half), taken(given.advertisers.tokens, half)))
     return groups
-
-
-def _first(seeds: Seeds, tokens: TokenSet, count: int) -> tuple[Seeds, TokenSet]:
-    cut = {field.name: getattr(seeds, field.name)[:count] for field in dataclasses.fields(Seeds)}
-    return Seeds(**cut), tokens.first(count)

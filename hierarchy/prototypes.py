@@ -58,6 +58,7 @@ class Prototypes(nn.Module):
             if level:
                 self.register_buffer(f"children_{level}", torch.full((sizes[level - 1], hub_children), -1))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        self._seen_ready = False
 
     @property
     def num_levels(self) -> int:
@@ -79,8 +80,8 @@ class Prototypes(nn.Module):
     def initialise(self, vectors: torch.Tensor, seed: int) -> None:
         """Hierarchical k-means on unit teacher `vectors` (N, d); raises BadDataError when N < the finest k."""
         rng = np.random.default_rng(seed)
-        for level, centroids in enumerate(hierarchical_kmeans(vectors.numpy(), self.sizes, rng)):
-            found = torch.from_numpy(centroids)
+        for level, centroids in enumerate(hierarchical_kmeans(vectors.cpu().numpy(), self.sizes, rng)):
+            found = torch.from_numpy(centroids).to(vectors.device)
             assigned = (vectors @ found.t()).argmax(dim=1)
             mass = torch.bincount(assigned, minlength=len(found)).float() / len(vectors)
             self._set(level, found, mass)
@@ -105,11 +106,11 @@ class Prototypes(nn.Module):
         Their number depends on the depth of the hierarchy, not on how many primitives there are. None before
         `initialise`.
         """
-        if not self.ready:
+        if not self._there():
             return None
-        coarse = self.vectors(0)
-        chosen, similarity = torch.arange(len(coarse)).expand(len(state), -1), state @ coarse.t()
-        levels = [torch.zeros(len(coarse), dtype=torch.int64)]
+        coarse, device = self.vectors(0), state.device
+        chosen, similarity = torch.arange(len(coarse), device=device).expand(len(state), -1), state @ coarse.t()
+        levels = [torch.zeros(len(coarse), dtype=torch.int64, device=device)]
         vectors, log_mass, masks = (
             [state.new_zeros((len(state), 0, state.shape[1]))],
             [self._log_mass(0)[chosen]],
@@ -123,7 +124,7 @@ class Prototypes(nn.Module):
             masks.append(chosen >= 0)
             vectors.append(self.vectors(level)[chosen.clamp_min(0)])
             log_mass.append(self._log_mass(level)[chosen.clamp_min(0)])
-            levels.append(torch.full((chosen.shape[1],), level))
+            levels.append(torch.full((chosen.shape[1],), level, device=device))
             similarity = torch.bmm(vectors[-1], state[:, :, None])[:, :, 0].masked_fill(~masks[-1], -2.0)
         return Hubs(coarse, torch.cat(vectors, 1), torch.cat(levels), torch.cat(log_mass, 1), torch.cat(masks, 1))
 
@@ -162,6 +163,11 @@ class Prototypes(nn.Module):
         self.refresh()
         return counts
 
+    def _there(self) -> bool:
+        """`ready`, of which the answer yes is remembered by the host: it stays, and a GPU need not be asked again."""
+        self._seen_ready = self._seen_ready or bool(self.ready)
+        return self._seen_ready
+
     def _set(self, level: int, vectors: torch.Tensor, mass: torch.Tensor) -> None:
         self.vectors(level).copy_(vectors)
         self.mass(level).copy_(mass)
@@ -175,7 +181,7 @@ class Prototypes(nn.Module):
 def duplicates(vectors: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
     """Which primitives (K,) have a heavier one (at equal mass an earlier one) within DUPLICATE_COSINE."""
     close = (vectors @ vectors.t()) > DUPLICATE_COSINE
-    order = torch.arange(len(mass))
+    order = torch.arange(len(mass), device=mass.device)
     heavier = (mass[None, :] > mass[:, None]) | ((mass[None, :] == mass[:, None]) & (order[None, :] < order[:, None]))
     return (close & heavier).any(dim=1)
 

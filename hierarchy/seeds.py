@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graph.sampler import TemporalSampler, TokenSet
+from graph.sampler import Integers, TemporalSampler, TokenSet
 from graph.store import NODE_TYPES
 from graph.views import content_only, early_window, engagement_only
 from hierarchy.bias import bias_index
@@ -38,6 +38,10 @@ class Seeds:
     def __len__(self) -> int:
         return len(self.content)
 
+    def to(self, device: torch.device | str) -> Seeds:
+        """The same seeds on `device`."""
+        return Seeds(*(getattr(self, field.name).to(device) for field in dataclasses.fields(self)))
+
     def masked(self, mask: torch.Tensor) -> Seeds:
         """The same seeds attending only where `mask` (B, T); their history, which is what they are, stays."""
         return dataclasses.replace(self, mask=mask)
@@ -54,12 +58,13 @@ class Seeds:
 
     def with_ids_dropped(self, share: float, generator: torch.Generator) -> Seeds:
         """Each id residual, of seeds and tokens, dropped with chance `share` (DropoutNet: Volkovs et al., 2017)."""
-        own = torch.rand(self.id_row.shape, generator=generator) >= share
-        others = torch.rand(self.token_id_row.shape, generator=generator) >= share
+        device = generator.device
+        own = torch.rand(self.id_row.shape, generator=generator, device=device) >= share
+        others = torch.rand(self.token_id_row.shape, generator=generator, device=device) >= share
         return dataclasses.replace(self, id_row=self.id_row * own, token_id_row=self.token_id_row * others)
 
 
-def gather(table: ContentTable, kind: str, nodes: NDArray[np.int64], tokens: TokenSet) -> Seeds:
+def gather(table: ContentTable, kind: str, nodes: Integers, tokens: TokenSet) -> Seeds:
     """Seeds of one node type from a sampled token set; memory O(B T D)."""
     own = table.rows(kind, nodes)
     others = table.rows(tokens.node_type, tokens.node)
@@ -68,7 +73,7 @@ def gather(table: ContentTable, kind: str, nodes: NDArray[np.int64], tokens: Tok
     return Seeds(
         content=table.content[own],
         id_row=table.id_rows[own],
-        token_content=table.content.index_select(0, flat).view(*others.shape, -1),
+        token_content=table.content.index_select(0, flat).view(*others.shape, table.content.shape[1]),
         token_id_row=table.id_rows[others],
         bias=bias_index(tokens),
         mask=tokens.mask,
@@ -80,10 +85,10 @@ def sample_seeds(
     table: ContentTable,
     sampler: TemporalSampler,
     kind: str,
-    nodes: NDArray[np.int64],
-    times: NDArray[np.int64],
+    nodes: Integers,
+    times: Integers,
     seed: int,
-    exclude: NDArray[np.int64] | None = None,
+    exclude: Integers | None = None,
 ) -> tuple[Seeds, TokenSet]:
     """Sample token sets strictly before `times` [us] and gather them; the token set comes along for its views."""
     tokens = sampler.sample(kind, nodes, times, seed, exclude=exclude)

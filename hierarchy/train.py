@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +15,23 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime, derive_seed, execution
 from data.errors import UsageError, nearest
 from data.schema import to_micros
+from encoders.placement import device_of
 from graph.sampler import Budget, TemporalSampler
 from graph.store import GraphStore
-from hierarchy.alarms import require_alive
+from hierarchy.alarms import require_alive, require_bounded
 from hierarchy.batches import BatchMaker, make_samplers
+from hierarchy.bias import BIASES
 from hierarchy.content import WITH_ID, ContentTable, open_content
-from hierarchy.edges import TrainingEdges
+from hierarchy.edges import Batch, TrainingEdges
+from hierarchy.engaged import Engaged
 from hierarchy.model import Learner
-from hierarchy.objective import Distillation, LossWeights
+from hierarchy.objective import Distillation, LossWeights, Teaching
+from hierarchy.passes import Precision, allow_tf32
 from hierarchy.prototypes import Level
 from hierarchy.seeds import VIEWS
 from hierarchy.trainer import Trainer
 from hierarchy.transformer import EncoderShape
+from hierarchy.validation import HeldOut, Validation
 
 FUNNEL = {"view": 0.2, "click": 0.4, "cart": 0.7, "purchase": 1.0, "conversion": 1.0, "interested": 0.7}
 
@@ -50,11 +55,27 @@ class Config(StageConfig):
     user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
     item_budget: Budget = Field(default=Budget(8, 0, 8, 4), description="Token slots of a product or advertiser.")
     funnel: dict[str, float] = Field(default=FUNNEL, description="Weight of an edge to learn from, by event type.")
-    steps: int = Field(default=300, ge=1, description="Optimizer steps.")
+    history: Literal["before", "others"] = Field(
+        default="before",
+        description="What a user is made of when an edge is predicted: what came before it, or all the user's others, "
+        "for sets without a clock or an order.",
+    )
+    steps: int = Field(default=300, ge=1, description="Optimizer steps; without effect when epochs are given.")
+    epochs: float = Field(default=0.0, ge=0, description="Passes over the edges instead of steps; 0: steps count.")
     warmup_steps: int = Field(default=100, ge=0, description="Link-only steps before primitives exist.")
     batch_size: int = Field(default=256, ge=2, description="Edges per step.")
     negatives: int = Field(default=256, ge=0, description="Uniform product negatives per step.")
     advertiser_negatives: int = Field(default=64, ge=0, description="Uniform advertiser negatives per step.")
+    full_softmax: int = Field(
+        default=0, ge=0, description="Score all products where that many or fewer are visible; no negatives are drawn."
+    )
+    hard_negatives: int = Field(
+        default=0, ge=0, description="Negatives of each edge from other children of the positive's parent primitive."
+    )
+    hard_every: int = Field(default=200, ge=1, description="Steps between sortings of all products into primitives.")
+    mask_known: bool = Field(
+        default=False, description="Products that a user engages with in any training edge are no negatives of theirs."
+    )
     hide_target: float = Field(
         default=0.0, ge=0, le=1, description="Share of rows blind to earlier events of their pair."
     )
@@ -62,11 +83,19 @@ class Config(StageConfig):
     id_lr: float = Field(default=1e-2, gt=0, description="The same for id residuals.")
     bias_lr: float = Field(default=2e-2, gt=0, description="The same for bias tables, scale and popularity.")
     id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
+    token_dropout: float = Field(default=0.0, ge=0, lt=1, description="Chance that a token is left out of a step.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Decoupled decay of maps, times the learning rate.")
+    id_weight_decay: float = Field(default=0.0, ge=0, description="The same of id residuals.")
+    clip_norm: float = Field(default=0.0, ge=0, description="Gradient norm is cut to this; 0: it is not.")
+    precision: Precision = Field(default="fp32", description="Of the encoder in training; see hierarchy.passes.")
+    bias_off: tuple[str, ...] = Field(default=(), description=f"Attention biases to leave out, of {BIASES}.")
     id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")
+    teaching: Teaching = Field(default=Teaching(), description="Closed-form views as teachers.")
+    validation: Validation = Field(default=Validation(), description="Validation while training.")
     init_vectors: int = Field(default=20_000, ge=2, description="Entities per type that primitives are initialised on.")
     hub_parents: int = Field(default=2, ge=1, description="Parents per level whose children join as hub tokens.")
     hub_children: int = Field(default=4, ge=1, description="Children per parent that join as hub tokens.")
@@ -84,25 +113,39 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     (weights, teacher, optimizer), one batch. A killed run goes on from its last checkpoint with identical results.
     """
     torch.set_num_threads(ctx.threads)
-    _check(config)
-    store = GraphStore.open(inputs["graph"])
-    end = to_micros(config.t0)
-    samplers = make_samplers(store, config.user_budget, config.item_budget)
-    visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
-    known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
-    table = open_content(inputs["features"], store, known, config.gated_fusion)
-    edges = TrainingEdges(store, config.funnel, end, ctx.seed)
-    batches = BatchMaker(store, table, edges, samplers, visible, ctx.seed)
-    torch.manual_seed(derive_seed(ctx.seed, "learner"))
-    student = Learner(_shape(config, table, known), config.temperature)
-    trainer = Trainer(config, student, batches, samplers, visible, end, ctx.seed)
-    trainer.train(out.work / "checkpoint.safetensors", ctx)
+    trainer, known = prepare(config, inputs, ctx)
+    with allow_tf32(config.precision):
+        trainer.train(out.work / "checkpoint.safetensors", ctx)
+    require_bounded(trainer.teacher)
     health = require_alive(trainer.prototypes, trainer.log)
-    _write(config, trainer, known, store, out)
-    last = {name: value for name, value in trainer.log[-1].items() if name != "step"}
+    _write(config, trainer, known, out)
+    end_rows = [row for row in trainer.log if row["step"] == trainer.log[-1]["step"]]
+    last = {name: value for row in end_rows for name, value in row.items() if name != "step"}
     ids = {kind: len(names) for kind, names in known.items()}
     wait = {"wait_share": trainer.wait_share}
-    return {"edges": len(edges), "ids": ids, "levels": health, "last": last, **wait}
+    return {"edges": len(trainer.batches.edges), "ids": ids, "levels": health, "last": last, **wait}
+
+
+def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) -> tuple[Trainer, dict[str, pa.Array]]:
+    """A trainer before its first step, on the device of `ctx`, and the external ids that own an id residual by type.
+
+    Raises UsageError for settings that cannot work, SystemStateError without the GPU that is asked for.
+    """
+    _check(config)
+    placed = device_of(ctx.device)
+    store = GraphStore.open(inputs["graph"])
+    end = to_micros(config.t0)
+    samplers = make_samplers(store, config.user_budget, config.item_budget, placed)
+    visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
+    known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
+    table = open_content(inputs["features"], store, known, config.gated_fusion).to(placed)
+    edges = TrainingEdges(store, config.funnel, end, ctx.seed, config.history)
+    held = edges.hold_out(config.validation.users) if config.validation.every else None
+    batches = _batches(config, store, table, edges, samplers, visible, ctx.seed)
+    torch.manual_seed(derive_seed(ctx.seed, "learner"))
+    student = Learner(_shape(config, table, known), config.temperature)
+    questions = None if held is None else _questions(config, batches, held)
+    return Trainer(config, student, batches, visible, end, ctx.seed, questions), known
 
 
 def _check(config: Config) -> None:
@@ -114,13 +157,51 @@ def _check(config: Config) -> None:
         raise UsageError(
             f"expected levels from coarse to fine with top <= k, got {[level.model_dump() for level in config.levels]}"
         )
+    for name in config.bias_off:
+        if name not in BIASES:
+            raise UsageError(f"no attention bias {name!r}: {nearest(name, BIASES)}")
+    weights = config.weights
+    if not (weights.link or weights.advertiser or weights.distillation or (weights.teachers and config.teaching.views)):
+        raise UsageError(
+            "expected a weight above 0 for link, advertiser, distillation or teachers, else nothing learns"
+        )
     if config.dim % config.heads:
         raise UsageError(f"expected dim divisible by heads, got dim {config.dim} and {config.heads} heads")
 
 
+def _batches(
+    config: Config,
+    store: GraphStore,
+    table: ContentTable,
+    edges: TrainingEdges,
+    samplers: Mapping[str, TemporalSampler],
+    visible: Mapping[str, int],
+    seed: int,
+) -> BatchMaker:
+    full = visible["product"] <= config.full_softmax
+    if full and config.history == "others" and _engages(config.item_budget):
+        raise UsageError(
+            "with history others and all products as candidates, a product's own engagement tokens would show the edge "
+            "that is asked for: set recent, uniform, two_hop, related and ppr of item_budget to 0, or full_softmax to 0"
+        )
+    engaged = Engaged(edges, visible["product"], table.content.device) if config.mask_known else None
+    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, config.weights.dislike > 0)
+
+
+def _engages(budget: Budget) -> bool:
+    return budget.total > budget.links
+
+
+def _questions(config: Config, batches: BatchMaker, held: Batch) -> HeldOut:
+    known_at = batches.store.known_at("product")[: batches.visible["product"]]
+    known = int(np.searchsorted(known_at, held.as_of, side="right"))
+    hide, seed = config.history == "others", derive_seed(batches.seed, "tokens")
+    return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged)
+
+
 def _with_floor(store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int) -> pa.Array:
     nodes = np.arange(visible)
-    degree = sampler.degree(kind, nodes, np.full(visible, end)).numpy()
+    degree = sampler.degree(kind, nodes, np.full(visible, end)).cpu().numpy()
     return store.entity_ids(kind).take(pa.array(nodes[degree >= floor]))
 
 
@@ -134,17 +215,18 @@ def _shape(config: Config, table: ContentTable, known: Mapping[str, pa.Array]) -
         user_heads=config.user_heads,
         num_levels=len(config.levels),
         gate=table.gate,
+        bias_off=config.bias_off,
     )
 
 
-def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], store: GraphStore, out: OutputDir) -> None:
+def _write(config: Config, trainer: Trainer, known: Mapping[str, pa.Array], out: OutputDir) -> None:
     tensors = {f"learner.{name}": tensor for name, tensor in trainer.teacher.state_dict().items()}
     tensors |= {f"prototypes.{name}": tensor for name, tensor in trainer.prototypes.state_dict().items()}
-    out.write_tensors("model.safetensors", tensors)
+    out.write_tensors("model.safetensors", {name: tensor.cpu() for name, tensor in tensors.items()})
     described: dict[str, Any] = {
         "config": config.result_fields(),
         "shape": vars(trainer.teacher.encoder.shape),
-        "relations": ["-".join(relation) for relation in store.relations],
+        "relations": ["-".join(relation) for relation in trainer.batches.store.relations],
         "sampling_seed": trainer.sampling_seed,
     }
     out.write_json("learner.json", described)

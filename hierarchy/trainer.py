@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,25 +11,32 @@ import torch
 
 from data import checkpoint
 from data.context import RunContext, derive_seed
+from data.errors import UsageError, nearest
 from data.prefetch import Prefetched
-from graph.sampler import TemporalSampler
 from hierarchy.alarms import require_finite
 from hierarchy.batches import BatchMaker, StepInput
+from hierarchy.dropout import with_dropped
 from hierarchy.inference import encode_nodes
 from hierarchy.memory import VectorMemory
+from hierarchy.mining import Miner
 from hierarchy.model import Learner
-from hierarchy.objective import Distilled, distil, link_losses
+from hierarchy.objective import Distilled, Teacher, distil, link_losses
+from hierarchy.optimizer import descend, make_optimizer, set_rates
+from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
 from hierarchy.teacher import follow, make_teacher, momentum_at
+from hierarchy.transfer import on_device
+from hierarchy.validation import Best, HeldOut
 
 if TYPE_CHECKING:
     from hierarchy.train import Config
 
 
 class Trainer:
-    """Student, teacher, primitives and optimizer, with a state that a checkpoint holds completely.
+    """Student, teacher, primitives and optimizer on one device, with a state that a checkpoint holds completely.
 
-    Every random draw of a step comes from (seed, step), so a run resumed at step n equals one that never stopped.
+    Every random draw of a step comes from (seed, step), so a run resumed at step n equals one that never stopped. A
+    step never waits for the device, except to log, to reseed, to validate and to be saved.
     """
 
     def __init__(
@@ -39,85 +44,114 @@ class Trainer:
         config: Config,
         student: Learner,
         batches: BatchMaker,
-        samplers: Mapping[str, TemporalSampler],
         visible: Mapping[str, int],
         end: int,
         seed: int,
+        held_out: HeldOut | None = None,
     ) -> None:
-        self.config, self.batches, self.samplers, self.visible, self.end = config, batches, samplers, visible, end
-        self.seed, self.sampling_seed = seed, derive_seed(seed, "tokens")
-        self.student, self.teacher = student, make_teacher(student)
+        self.config, self.batches, self.samplers, self.visible, self.end = (
+            config,
+            batches,
+            batches.samplers,
+            visible,
+            end,
+        )
+        self.seed, self.sampling_seed, self.device = seed, derive_seed(seed, "tokens"), batches.device
+        self.student = student.to(self.device)
+        self.teacher = make_teacher(self.student)
         sizes = tuple(level.k for level in config.levels)
-        self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children)
-        self.memory = VectorMemory(config.distillation.queue, config.dim)
-        self.optimizer = _optimizer(config, student)
+        self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children).to(self.device)
+        self.memory = VectorMemory(config.distillation.queue, config.dim).to(self.device)
+        self.optimizer = make_optimizer(config, self.student)
+        self.miner = Miner(batches, config.hard_negatives, seed)
+        self.teachers = _teachers(config, batches)
+        self.held_out, self.best, self.born = held_out, Best(), False
         self.log: list[dict[str, Any]] = []
         self.wait_share = 0.0
 
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        per_epoch = max(1, len(self.batches.edges) // self.config.batch_size)
+        return max(1, round(self.config.epochs * per_epoch)) if self.config.epochs else self.config.steps
+
     def train(self, path: Path, ctx: RunContext) -> None:
         """Run all steps, resuming from the checkpoint at `path` when there is one; raises StrataError on NaN."""
-        done = self._resume(path)
-        drawn = (self.draw(step) for step in range(done, self.config.steps))
+        done, steps = self._resume(path), self.steps
+        drawn = (self.draw(step) for step in range(done, steps))
         with (
             Prefetched(drawn, self.config.prefetch) as batches,
-            ctx.progress.step("train learner", self.config.steps, "steps") as progress,
+            ctx.progress.step("train learner", steps, "steps") as progress,
         ):
             progress.advance(done)
-            for step, given in zip(range(done, self.config.steps), batches, strict=True):
-                terms = self.step(step, given)
-                if step % self.config.log_every == 0 or step + 1 == self.config.steps:
-                    values = {name: float(value.detach()) for name, value in terms.items()}
-                    require_finite(values, step)
-                    self.log.append({"step": step, **values})
+            for step, given in zip(range(done, steps), batches, strict=False):
+                if self._exhausted():
+                    break
+                self._log(step, self.step(step, given))
+                self._validate(step)
                 if (step + 1) % self.config.checkpoint_every == 0:
                     self._save(path, step + 1)
                 progress.advance()
-        if not self.prototypes.ready:
-            self._give_birth()
-
+        self._finish()
         self.wait_share = batches.wait_share
 
     def draw(self, step: int) -> StepInput:
         """The input of a step, which depends on nothing that training changes."""
-        config = self.config
+        config, weights = self.config, self.config.weights
+        asks = weights.link or weights.dislike or self.teachers
         given = self.batches.draw(
-            step, config.batch_size, config.negatives, config.advertiser_negatives, config.hide_target
+            step,
+            config.batch_size,
+            config.negatives if asks else 0,
+            config.advertiser_negatives if weights.advertiser else 0,
+            config.hide_target,
         )
-        return _with_ids_dropped(given, config.id_dropout, derive_seed(self.seed, "dropout", step))
+        generator = torch.Generator(self.device).manual_seed(derive_seed(self.seed, "dropout", step))
+        return with_dropped(given, config.id_dropout, config.token_dropout, generator)
 
     def step(self, step: int, given: StepInput) -> dict[str, torch.Tensor]:
         """One optimizer step on its input; returns the loss terms before it."""
         config = self.config
         if step == config.warmup_steps:
             self._give_birth()
-        self._set_rates(step)
-        terms = link_losses(self.student, self.prototypes, given)
-        distilled = None
-        every = config.distillation.every
-        if self.prototypes.ready and step % every == 0:
-            views = config.distillation.views
-            more, distilled = distil(
-                config.distillation,
-                self.student,
-                self.teacher,
-                self.prototypes,
-                self.memory,
-                given,
-                views[step // every % len(views)],
-            )
-            terms |= more
+        if self.born and (step - config.warmup_steps) % config.hard_every == 0:
+            self._mine()
+        set_rates(self.optimizer, step, self.steps)
+        passes = Passes(self.prototypes if self.born else None, config.precision)
+        mined = self.miner.extended(given, step, config.negatives)
+        terms = link_losses(
+            self.student, passes, mined, config.weights, self.miner.absent(mined), config.teaching, self.teachers
+        )
+        more, distilled = self._distil(step, given, passes)
+        terms |= more
         self._descend(terms)
         follow(self.teacher, self.student, momentum_at(step, config.teacher_momentum))
         if distilled is not None:
             self._move_primitives(step, distilled)
         return terms
 
+    def _distil(self, step: int, given: StepInput, passes: Passes) -> tuple[dict[str, torch.Tensor], Distilled | None]:
+        config = self.config.distillation
+        if not self.born or step % config.every:
+            return {}, None
+        view = config.views[step // config.every % len(config.views)]
+        return distil(
+            config,
+            self.config.weights,
+            self.student,
+            self.teacher,
+            self.prototypes,
+            self.memory,
+            passes,
+            given,
+            view,
+        )
+
     def _descend(self, terms: Mapping[str, torch.Tensor]) -> None:
         weights = self.config.weights.model_dump()
-        loss = sum(weights[name] * term for name, term in terms.items() if weights.get(name))
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
+        weighted = [weights[name] * term for name, term in terms.items() if weights.get(name)]
+        if weighted:
+            descend(self.optimizer, self.student, torch.stack(weighted).sum(), self.config.clip_norm)
 
     def _move_primitives(self, step: int, distilled: Distilled) -> None:
         config = self.config
@@ -126,8 +160,13 @@ class Trainer:
         )
         self.memory.push(distilled.vectors)
         if (step + 1) % config.reseed_every == 0:
-            last = step + config.reseed_every >= config.steps
+            last = step + config.reseed_every >= self.steps
             self.prototypes.reseed(self.memory.stored(), 0.0 if last else config.dead_share)
+
+    def _mine(self) -> None:
+        if self.miner.wanted:
+            nodes = np.arange(self.visible["product"])
+            self.miner.assign(self._vectors("product", nodes, self.prototypes), self.prototypes)
 
     def _give_birth(self) -> None:
         """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past."""
@@ -135,38 +174,64 @@ class Trainer:
         for kind in ("product", "advertiser", "user"):
             nodes = np.arange(self.visible[kind])
             times = np.full(len(nodes), self.end, np.int64)
-            active = nodes[self.samplers[kind].degree(kind, nodes, times).numpy() > 0]
+            active = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
             rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
-            chosen = np.sort(rng.permutation(active)[: self.config.init_vectors])
-            vectors = encode_nodes(
-                self.teacher.encoder,
-                None,
-                self.batches.table,
-                self.samplers[kind],
-                kind,
-                chosen,
-                np.full(len(chosen), self.end, np.int64),
-                self.sampling_seed,
-            )
-            found.append(vectors[:, 0])
-        everything = torch.from_numpy(np.concatenate(found))
+            found.append(self._vectors(kind, np.sort(rng.permutation(active)[: self.config.init_vectors]), None))
+        everything = torch.cat(found)
         self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
         order = np.random.default_rng(derive_seed(self.seed, "memory")).permutation(len(everything))
-        self.memory.push(everything[torch.from_numpy(order)])
+        self.memory.push(everything[on_device(order, self.device)])
+        self.born, self.best = True, Best()
 
-    def _set_rates(self, step: int) -> None:
-        """Linear warm-up over 20 steps, then a cosine down to 5% of the peak."""
-        progress = step / max(1, self.config.steps)
-        factor = min(1.0, (step + 1) / 20) * (0.05 + 0.475 * (1 + math.cos(math.pi * progress)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
+    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes | None) -> torch.Tensor:
+        """The teacher's vectors (n, d) of nodes at the end of the past; the first of several."""
+        times = np.full(len(nodes), self.end, np.int64)
+        sampler, table = self.samplers[kind], self.batches.table
+        encoder, seed = self.teacher.encoder, self.sampling_seed
+        vectors = encode_nodes(encoder, prototypes, table, sampler, kind, nodes, times, seed)
+        return on_device(vectors[:, 0], self.device)
+
+    def _log(self, step: int, terms: Mapping[str, torch.Tensor]) -> None:
+        if not terms or (step % self.config.log_every and step + 1 != self.steps):
+            return
+        values = dict(zip(terms, torch.stack([term.detach() for term in terms.values()]).tolist(), strict=True))
+        require_finite(values, step)
+        self.log.append({"step": step, **values})
+
+    def _validate(self, step: int) -> None:
+        every = self.config.validation.every
+        if self.held_out is None or (step + 1) % every:
+            return
+        recall = self.held_out.recall(self.teacher, self.prototypes)
+        self.best.offer(recall, self._state("teacher", "prototypes"))
+        self.log.append({"step": step, "recall@20": recall})
+
+    def _exhausted(self) -> bool:
+        patience = self.config.validation.patience
+        return bool(patience) and self.best.stood >= patience
+
+    def _finish(self) -> None:
+        """The best teacher back in its place, and primitives for it if it has none."""
+        for prefix in ("teacher", "prototypes"):
+            if self.best.tensors:
+                self._modules()[prefix].load_state_dict(_below(self.best.tensors, prefix))
+        if not self.born:
+            self._give_birth()
+
+    def _state(self, *names: str) -> dict[str, torch.Tensor]:
+        return {
+            f"{prefix}.{name}": tensor
+            for prefix, module in self._modules().items()
+            if prefix in names
+            for name, tensor in module.state_dict().items()
+        }
 
     def _save(self, path: Path, done: int) -> None:
-        tensors: dict[str, torch.Tensor] = {}
-        for prefix, module in self._modules().items():
-            tensors |= {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
+        tensors = self._state(*self._modules()) | self.miner.state()
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best.tensors.items()}
         tensors |= checkpoint.flatten("optimizer", {str(k): v for k, v in self.optimizer.state_dict()["state"].items()})
-        checkpoint.save(path, tensors, {"done": done, "log": self.log})
+        best = {"recall": self.best.recall, "stood": self.best.stood}
+        checkpoint.save(path, tensors, {"done": done, "log": self.log, "best": best, "born": self.born})
 
     def _resume(self, path: Path) -> int:
         loaded = checkpoint.load(path)
@@ -180,31 +245,29 @@ class Trainer:
             index, _, field = name.partition(".")
             optimizer["state"].setdefault(int(index), {})[field] = tensor
         self.optimizer.load_state_dict(optimizer)
-        self.log = state["log"]
+        self.miner.restore(_below(tensors, "miner"))
+        self.best.recall, self.best.stood = state["best"]["recall"], state["best"]["stood"]
+        self.best.tensors = {name: t.to(self.device) for name, t in _below(tensors, "best").items()}
+        self.log, self.born = state["log"], state["born"]
         return int(state["done"])
 
     def _modules(self) -> dict[str, torch.nn.Module]:
         return {"student": self.student, "teacher": self.teacher, "prototypes": self.prototypes, "memory": self.memory}
 
 
-def _optimizer(config: Config, student: Learner) -> torch.optim.Adam:
-    """Adam with one rate for maps, one for id residuals and one for what is added to logits."""
-    groups: dict[float, list[torch.nn.Parameter]] = {config.lr: [], config.id_lr: [], config.bias_lr: []}
-    for name, parameter in student.named_parameters():
-        tables = name.endswith("table") or "hub_bias" in name or name.startswith("link.")
-        groups[config.id_lr if name == "encoder.ids" else config.bias_lr if tables else config.lr].append(parameter)
-    listed = [{"params": parameters, "lr": rate, "peak": rate} for rate, parameters in groups.items()]
-    return torch.optim.Adam(listed, betas=(0.9, 0.99), fused=True)
-
-
-def _with_ids_dropped(given: StepInput, share: float, seed: int) -> StepInput:
-    generator = torch.Generator().manual_seed(seed)
-    users = given.users.with_ids_dropped(share, generator)
-    products = dataclasses.replace(given.products, seeds=given.products.seeds.with_ids_dropped(share, generator))
-    advertisers = given.advertisers
-    if advertisers is not None:
-        advertisers = dataclasses.replace(advertisers, seeds=advertisers.seeds.with_ids_dropped(share, generator))
-    return dataclasses.replace(given, users=users, products=products, advertisers=advertisers)
+def _teachers(config: Config, batches: BatchMaker) -> list[Teacher]:
+    """The views that teach, on the device; raises UsageError for a name that there is none of."""
+    there = {view.name: view for view in batches.table.teachers}
+    if not config.weights.teachers:
+        return []
+    for name in config.teaching.views:
+        if name not in there:
+            raise UsageError(f"no teacher view {name!r} in the features: {nearest(name, there)}")
+    views = [there[name] for name in config.teaching.views]
+    return [
+        Teacher(on_device(view.product_source, batches.device), on_device(view.product_target, batches.device))
+        for view in views
+    ]
 
 
 def _below(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ class EncoderShape:
 
     content_dim D, dim d, layers, heads, id_rows (rows of the id residual table, without the empty row 0), user_heads
     (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are
-    fused here; empty: content comes fused).
+    fused here; empty: content comes fused), bias_off (attention biases that stay zero).
     """
 
     content_dim: int
@@ -38,6 +38,7 @@ class EncoderShape:
     user_heads: int
     num_levels: int
     gate: tuple[tuple[str, float], ...] = ()
+    bias_off: tuple[str, ...] = ()
 
 
 class InterestEncoder(nn.Module):
@@ -50,7 +51,7 @@ class InterestEncoder(nn.Module):
         self.gate = GatedFusion(shape.content_dim, [weight for _, weight in shape.gate]) if shape.gate else None
         self.types = nn.Parameter(torch.zeros(len(NODE_TYPES), shape.dim))
         self.ids = nn.Parameter(torch.zeros(shape.id_rows + 1, shape.dim))
-        self.bias = BiasTables(1 + shape.layers * shape.heads)
+        self.bias = BiasTables(1 + shape.layers * shape.heads, shape.bias_off)
         self.latents = nn.Parameter(torch.randn(shape.user_heads, shape.dim) * 0.1)
         self.nowhere = nn.Parameter(torch.full((shape.dim,), shape.dim**-0.5))
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
@@ -81,7 +82,8 @@ class InterestEncoder(nn.Module):
     def _query(self, seeds: Seeds, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""
         own = self.embed(seeds.content, seeds.id_row)
-        if tokens.shape[1] == 0 or not seeds.history.any():
+        # On a GPU the answer to whether anybody has a history would have to be waited for.
+        if tokens.shape[1] == 0 or (seeds.history.device.type == "cpu" and not seeds.history.any()):
             return self._unit(own)
         known = seeds.history.any(dim=1, keepdim=True)
         logits = bias[:, 0].masked_fill(~seeds.history, -torch.inf).masked_fill(~known, 0.0)
@@ -100,7 +102,7 @@ class Layer(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        self.hub_bias = HubBias(shape.num_levels, shape.heads)
+        self.hub_bias = HubBias(shape.num_levels, shape.heads, shape.bias_off)
         self.attention = LatentAttention(shape.dim, shape.heads)
         self.before_attention, self.before_mlp = nn.LayerNorm(shape.dim), nn.LayerNorm(shape.dim)
         self.widen = nn.Linear(shape.dim, 2 * shape.dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from data.context import RunContext
 from data.schema import to_micros
 from hierarchy import embed, train
 from hierarchy.kmeans import unit
+from hierarchy.trainer import Trainer
 from tests.fixtures.artifacts import make_ref
 
 CONTENT_DIM = 12
@@ -39,9 +41,18 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def shop(store: Store, until: int | None = None, key: str = "test") -> dict[str, ArtifactRef]:
-    """Artifacts `graph` and `features` of the synthetic shop; `until` [us] drops what happened from then on."""
+def shop(
+    store: Store,
+    until: int | None = None,
+    key: str = "test",
+    edit: Callable[[pa.Table], pa.Table] = lambda events: events,
+) -> dict[str, ArtifactRef]:
+    """Artifacts `graph` and `features` of the synthetic shop; `until` [us] drops what happened from then on.
+
+    `edit` changes the events beforehand.
+    """
     tables = synthetic.world()
+    tables["events"] = edit(tables["events"])
     if until is not None:
         tables["events"] = tables["events"].filter(pc.less(tables["events"]["known_at"], until))
     events = make_ref(store, "events", lambda out: synthetic.write_events(tables, out), key)
@@ -58,6 +69,11 @@ def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **c
     """A learner trained for a dozen steps."""
     config = train.Config(**{**CONFIG, **changes})
     return make_ref(store, "learner", lambda out: train.run(config, inputs, out, RunContext(threads=1)), key)
+
+
+def prepared(inputs: dict[str, ArtifactRef], **changes: Any) -> Trainer:
+    """Its trainer before the first step."""
+    return train.prepare(train.Config(**{**CONFIG, **changes}), inputs, RunContext(threads=1))[0]
 
 
 def embedded(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:

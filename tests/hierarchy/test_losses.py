@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from hierarchy.losses.consistency import consistency_loss
+from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
-from hierarchy.losses.link import sampled_softmax
+from hierarchy.losses.link import corrected_logits, sampled_softmax
 from hierarchy.losses.spread import spread_loss
+from hierarchy.losses.view_distillation import view_distillation, view_scores
 
 
 def _mean_sampled(sign: float, draws: int = 100) -> tuple[float, float]:
@@ -137,3 +139,70 @@ def test_spread_of_exact_duplicates_is_finite_and_of_one_vector_zero():
     assert torch.isfinite(loss)
     assert torch.isfinite(twins.grad).all()
     assert spread_loss(torch.ones(1, 2)).item() == 0.0
+
+
+def test_a_dislike_is_the_log_of_one_minus_its_share_and_moves_nothing_else():
+    generator = torch.Generator().manual_seed(4)
+    disliked = torch.randn(6, generator=generator, requires_grad=True)
+    others = torch.randn(6, 9, generator=generator, requires_grad=True)
+    weights = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0, 1.0])
+    loss = dislike_loss(disliked, torch.logsumexp(others, dim=1), weights)
+    share = torch.softmax(torch.cat([disliked[:, None], others], dim=1), dim=1)[:, 0]
+    assert loss.item() == pytest.approx((-(1 - share).log() * weights).sum().item() / 6, rel=1e-5)
+    loss.backward()
+    assert (disliked.grad >= 0).all()
+    assert disliked.grad[2] == 0
+    assert others.grad is None
+
+
+def test_view_scores_are_sums_over_the_history_standardised():
+    generator = torch.Generator().manual_seed(5)
+    source, target = torch.randn(2, 12, 3, generator=generator)
+    history, mask = torch.tensor([[1, 4, -1], [2, 2, 7]]), torch.tensor([[True, True, False], [True, False, True]])
+    candidates = torch.tensor([0, 3, 5, 11])
+    scores = view_scores(source, target, history, mask, candidates)
+    plain = torch.stack([source[1] + source[4], source[2] + source[7]]) @ target[candidates].t()
+    wanted = (plain - plain.mean(dim=1, keepdim=True)) / plain.std(dim=1, correction=0, keepdim=True)
+    assert torch.allclose(scores, wanted, atol=1e-5)
+    assert torch.allclose(view_scores(7 * source, target, history, mask, candidates), scores, atol=1e-5)
+    nothing = view_scores(source, target, history, torch.zeros_like(mask), candidates)
+    assert torch.equal(nothing, torch.zeros(2, 4))
+
+
+def test_a_student_that_says_what_the_view_says_has_nothing_left_to_learn():
+    scores = torch.randn(5, 8, generator=torch.Generator().manual_seed(6))
+    even = torch.zeros(8)
+    assert view_distillation(scores, 2 * scores, even, (0.5, 1.0), torch.ones(5)).item() == pytest.approx(0, abs=1e-6)
+    assert view_distillation(scores, -scores, even, (0.5, 1.0), torch.ones(5)).item() > 0.5
+    one = view_distillation(scores, -scores, even, (0.5, 1.0), torch.tensor([1.0, 0, 0, 0, 0]))
+    assert one.item() == pytest.approx(
+        torch.nn.functional.kl_div(
+            torch.log_softmax(-scores[0], 0), torch.softmax(scores[0] / 0.5, 0), reduction="sum"
+        ).item(),
+        rel=1e-5,
+    )
+
+
+def test_view_distillation_over_drawn_candidates_estimates_that_over_all():
+    """A product drawn twice as often counts once all the same; one that cannot be a candidate does not count."""
+    generator = torch.Generator().manual_seed(7)
+    scores, logits = torch.randn(2, 4, 30, generator=generator)
+    chance = torch.softmax(torch.randn(30, generator=generator), 0)
+    full = view_distillation(scores, logits, torch.zeros(30), (1.0, 1.0), torch.ones(4)).item()
+    drawn = torch.multinomial(chance, 20_000, replacement=True, generator=generator)
+    nodes, log_expected = torch.cat([drawn, torch.tensor([0])]), torch.log(20_000 * chance[drawn])
+    log_expected = torch.cat([log_expected, torch.tensor([torch.inf])])
+    student = logits.clone().requires_grad_()
+    found = view_distillation(scores[:, nodes], student[:, nodes], log_expected, (1.0, 1.0), torch.ones(4))
+    assert found.item() == pytest.approx(full, rel=0.03)
+    uncorrected = view_distillation(scores[:, nodes], logits[:, nodes], torch.zeros(20_001), (1.0, 1.0), torch.ones(4))
+    assert uncorrected.item() != pytest.approx(full, rel=0.06)
+    found.backward()
+    assert torch.isfinite(student.grad).all()
+
+
+def test_products_that_are_absent_are_no_part_of_the_sum():
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(8))
+    absent = torch.tensor([[True, False, False, False, True]]).expand(3, 5)
+    found = torch.logsumexp(corrected_logits(logits, torch.zeros(5), absent), dim=1)
+    assert torch.allclose(found, torch.logsumexp(logits[:, 1:4], dim=1))
