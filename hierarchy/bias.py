@@ -1,12 +1,13 @@
 """Additive attention biases: small tables over what is known of a token beside its content.
 
-Edge type, hop, age, degree and walk weight are bucketed once for all layers; a table row per bucket and head is added
+Edge type, hop, age, degree, walk weight and rank in time are bucketed once for all layers; a table row per bucket and head is added
 to the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -20,21 +21,23 @@ DEGREE_BUCKETS = 16
 WALK_BUCKETS = 16
 _HOPS = 3
 _MICROS_PER_HOUR = 3.6e9
-_SIZES = (len(RELATIONS), _HOPS, AGE_BUCKETS, DEGREE_BUCKETS, WALK_BUCKETS)
+RANK_BUCKETS = 64
+_SIZES = (len(RELATIONS), _HOPS, AGE_BUCKETS, DEGREE_BUCKETS, WALK_BUCKETS, RANK_BUCKETS)
 _OFFSETS = (0, *itertools.accumulate(_SIZES[:-1]))
 BIAS_ROWS = sum(_SIZES)
-TOKEN_BIASES = ("edge_type", "hop", "age", "degree", "walk")
-"""Names of the five tables, in order."""
+TOKEN_BIASES = ("edge_type", "hop", "age", "degree", "walk", "rank")
+"""Names of the tables, in order."""
 HUB_BIASES = ("level", "mass")
 """Names of the two biases of primitives."""
 BIASES = (*TOKEN_BIASES, *HUB_BIASES)
 
 
 def bias_index(tokens: TokenSet) -> torch.Tensor:
-    """Rows of a bias table for each token, int64 (B, T, 5): relation, hop, log-age, log-degree, walk weight.
+    """Rows of a bias table for each token, int64 (B, T, 6): relation, hop, log-age, log-degree, walk weight, rank.
 
     Ages fall in buckets that double from one hour on, timeless links in the last one; degrees in half steps of
-    log1p; walk weights in halvings. Padding tokens get valid rows that the mask makes irrelevant.
+    log1p; walk weights in halvings. The rank counts a seed's direct engagement from the newest, 0, on, and is the last
+    bucket for everything else. Padding tokens get valid rows that the mask makes irrelevant.
     """
     hours = tokens.age.clamp(min=0).to(torch.float64) / _MICROS_PER_HOUR
     age = torch.log2(1.0 + hours).clamp_(max=AGE_BUCKETS - 2)
@@ -45,12 +48,21 @@ def bias_index(tokens: TokenSet) -> torch.Tensor:
         torch.where(tokens.age < 0, AGE_BUCKETS - 1, age),
         (2.0 * tokens.degree).clamp_(max=DEGREE_BUCKETS - 1),
         walk.clamp_(max=WALK_BUCKETS - 1),
+        _rank(tokens),
     )
     return torch.stack([c.to(torch.int64) + o for c, o in zip(columns, _OFFSETS, strict=True)], dim=-1)
 
 
+def _rank(tokens: TokenSet) -> torch.Tensor:
+    direct = tokens.mask & (tokens.hop == 1) & (tokens.age >= 0)
+    newest_first = torch.where(direct, tokens.age, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+    rank = torch.empty_like(newest_first)
+    rank.scatter_(1, newest_first, torch.arange(rank.shape[1], device=rank.device).expand_as(rank))
+    return torch.where(direct, rank.clamp_(max=RANK_BUCKETS - 2), RANK_BUCKETS - 1)
+
+
 class BiasTables(nn.Module):
-    """Sum of five table look-ups for each token and column; zero at the start, so that attention begins unbiased.
+    """Sum of a look-up in each table for each token and column; zero at the start, so that attention begins unbiased.
 
     One table serves all heads of all layers, so that its gradient is gathered once. The tables named in `off` stay
     zero and get no gradient.
@@ -65,8 +77,15 @@ class BiasTables(nn.Module):
         self.register_buffer("kept", torch.tensor(kept)[:, None], persistent=False)
         self.all_on = not set(off) & set(TOKEN_BIASES)
 
+    @torch.no_grad()
+    def start_with_decay(self, column: int, decay: float) -> None:
+        """Let `column` begin with a weight of `decay` ** rank, as profiles that forget do; other tokens stay at 1."""
+        first = _OFFSETS[TOKEN_BIASES.index("rank")]
+        ranks = torch.arange(RANK_BUCKETS - 1, dtype=self.table.dtype, device=self.table.device)
+        self.table[first : first + RANK_BUCKETS - 1, column] = ranks * math.log(decay)
+
     def forward(self, index: torch.Tensor) -> torch.Tensor:
-        """Biases (B, columns, T) for `index` (B, T, 5) made by `bias_index`."""
+        """Biases (B, columns, T) for `index` (B, T, 6) made by `bias_index`."""
         batch, tokens, features = index.shape
         table = self.table if self.all_on else self.table * self.kept
         summed = nn.functional.embedding_bag(index.reshape(-1, features), table, mode="sum")

@@ -32,7 +32,7 @@ def make_optimizer(config: Config, student: Learner) -> torch.optim.Optimizer:
 
 
 def _kind(config: Config, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:
-    if name == "encoder.ids":
+    if name in ("encoder.source_ids", "encoder.target_ids"):
         return config.id_lr, config.id_weight_decay
     if name.endswith("table") or "hub_bias" in name or name.startswith("link."):
         return config.bias_lr, 0.0

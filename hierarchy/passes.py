@@ -44,7 +44,8 @@ class Passes:
         pieces = []
         for start in range(0, len(seeds), PIECE):
             part = taken(seeds, slice(start, start + PIECE))
-            pieces.append(checkpoint(self.encode, encoder, part, use_reentrant=False, preserve_rng_state=False))
+            random = encoder.training and encoder.shape.dropout > 0
+            pieces.append(checkpoint(self.encode, encoder, part, use_reentrant=False, preserve_rng_state=random))
         return torch.cat(pieces)
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[object]:

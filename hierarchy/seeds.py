@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graph.sampler import Integers, TemporalSampler, TokenSet
 from graph.store import NODE_TYPES
 from graph.views import content_only, early_window, engagement_only
-from hierarchy.bias import bias_index
+from hierarchy.bias import TOKEN_BIASES, bias_index
 from hierarchy.content import ContentTable
 
 _PRODUCT = NODE_TYPES.index("product")
@@ -24,7 +24,7 @@ class Seeds:
     """B seeds with T tokens each. Dx = content dim + number of node types.
 
     content (B, Dx) and id_row int64 (B,) of the seed itself; token_content (B, T, Dx), token_id_row (B, T); bias int64
-    (B, T, 5); mask bool (B, T): tokens to attend to; history bool (B, T): tokens whose mean is the query of a user.
+    (B, T, 6); mask bool (B, T): tokens to attend to; history bool (B, T): tokens whose mean is the query of a user.
     """
 
     content: torch.Tensor
@@ -108,7 +108,7 @@ def from_content(content: NDArray[np.float32], kind: str) -> Seeds:
         torch.zeros(count, dtype=torch.int64),
         full.new_zeros((count, 0, full.shape[1])),
         empty,
-        empty[..., None].expand(count, 0, 5),
+        empty[..., None].expand(count, 0, len(TOKEN_BIASES)),
         none,
         none,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -28,7 +29,9 @@ from hierarchy.model import Learner
 from hierarchy.objective import Distillation, LossWeights, Teaching
 from hierarchy.passes import Precision, allow_tf32
 from hierarchy.prototypes import Level
+from hierarchy.purchases import History
 from hierarchy.seeds import VIEWS
+from hierarchy.structure import Structure, history_of, id_tables, starting_views, teacher_views
 from hierarchy.trainer import Trainer
 from hierarchy.transformer import EncoderShape
 from hierarchy.validation import HeldOut, Validation
@@ -50,6 +53,10 @@ class Config(StageConfig):
     heads: int = Field(default=4, gt=0, description="Attention heads; divides dim.")
     gated_fusion: bool = Field(
         default=False, description="Learn the weight of each modality of each entity, instead of one weight for all."
+    )
+    structure: Structure = Field(default=Structure(), description="Closed-form views where id residuals start.")
+    history_decay: float = Field(
+        default=1.0, gt=0, le=1, description="Weight of an event against the next newer one in a user's mean, at first."
     )
     user_heads: int = Field(default=1, ge=1, description="Vectors per user.")
     user_budget: Budget = Field(default=Budget(16, 48, 0, 0), description="Token slots of a user.")
@@ -83,6 +90,9 @@ class Config(StageConfig):
     id_lr: float = Field(default=1e-2, gt=0, description="The same for id residuals.")
     bias_lr: float = Field(default=2e-2, gt=0, description="The same for bias tables, scale and popularity.")
     id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Chance that a component of a token or of a layer's answer is left out."
+    )
     token_dropout: float = Field(default=0.0, ge=0, lt=1, description="Chance that a token is left out of a step.")
     weight_decay: float = Field(default=0.0, ge=0, description="Decoupled decay of maps, times the learning rate.")
     id_weight_decay: float = Field(default=0.0, ge=0, description="The same of id residuals.")
@@ -141,9 +151,14 @@ def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) 
     table = open_content(inputs["features"], store, known, config.gated_fusion).to(placed)
     edges = TrainingEdges(store, config.funnel, end, ctx.seed, config.history)
     held = edges.hold_out(config.validation.users) if config.validation.every else None
+    history = history_of(edges, end, store.num_nodes["user"], store.num_nodes["product"])
+    named = config.teaching.views if config.weights.teachers else ()
+    teachers = teacher_views(config.structure, history, named, ctx.seed)
+    table = dataclasses.replace(table, teachers=teachers)
     batches = _batches(config, store, table, edges, samplers, visible, ctx.seed)
     torch.manual_seed(derive_seed(ctx.seed, "learner"))
     student = Learner(_shape(config, table, known), config.temperature)
+    _start(config, student, batches, history)
     questions = None if held is None else _questions(config, batches, held)
     return Trainer(config, student, batches, visible, end, ctx.seed, questions), known
 
@@ -188,6 +203,19 @@ def _batches(
     return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, config.weights.dislike > 0)
 
 
+@torch.no_grad()
+def _start(config: Config, student: Learner, batches: BatchMaker, history: History) -> None:
+    """Put id residuals and the weights of a user's mean where they start."""
+    encoder = student.encoder
+    encoder.bias.start_with_decay(0, config.history_decay)
+    views = starting_views(config.structure, history, batches.seed)
+    if views:
+        rows, dim = encoder.shape.id_rows, encoder.shape.dim
+        tables = id_tables(config.structure, views, batches.edges, batches.table, rows, dim)
+        encoder.source_ids.copy_(torch.from_numpy(tables.source))
+        encoder.target_ids.copy_(torch.from_numpy(tables.target))
+
+
 def _engages(budget: Budget) -> bool:
     return budget.total > budget.links
 
@@ -216,6 +244,7 @@ def _shape(config: Config, table: ContentTable, known: Mapping[str, pa.Array]) -
         num_levels=len(config.levels),
         gate=table.gate,
         bias_off=config.bias_off,
+        dropout=config.dropout,
     )
 
 

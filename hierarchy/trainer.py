@@ -117,6 +117,8 @@ class Trainer:
         if self.born and (step - config.warmup_steps) % config.hard_every == 0:
             self._mine()
         set_rates(self.optimizer, step, self.steps)
+        if config.dropout:
+            torch.manual_seed(derive_seed(self.seed, "components", step))
         passes = Passes(self.prototypes if self.born else None, config.precision)
         mined = self.miner.extended(given, step, config.negatives)
         terms = link_losses(

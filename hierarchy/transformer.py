@@ -1,8 +1,9 @@
 """The encoder: an anchored graph transformer from seeds and their token sets to unit vectors of one space.
 
-It starts as the content-only baseline: content goes through an identity map, while node types, id residuals and
-every residual branch start at zero. What it learns is therefore a correction of content, which keeps cold entities
-sensible. Primitives join as hub tokens, so two layers reach entities at any graph distance through a primitive.
+It starts as the content-only baseline: content goes through an identity map, while node types and every residual branch
+start at zero, and id residuals at zero or where closed-form views put them (hierarchy.structure). What it learns is
+therefore a correction of content, which keeps cold entities sensible. An id residual has two roles, as in factored item
+similarity models (Kabbur et al., 2013): one as a token, a thing that was there, and one as a seed, a thing to be found. Primitives join as hub tokens, so two layers reach entities at any graph distance through a primitive.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import embedding, normalize
+from torch.nn.functional import dropout, embedding, normalize
 
 from encoders.fuse import GatedFusion
 from graph.store import NODE_TYPES
@@ -27,7 +28,8 @@ class EncoderShape:
 
     content_dim D, dim d, layers, heads, id_rows (rows of the id residual table, without the empty row 0), user_heads
     (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are
-    fused here; empty: content comes fused), bias_off (attention biases that stay zero).
+    fused here; empty: content comes fused), bias_off (attention biases that stay zero), dropout (chance that a component
+    of a token or of a layer's answer is left out of a training step).
     """
 
     content_dim: int
@@ -39,6 +41,7 @@ class EncoderShape:
     num_levels: int
     gate: tuple[tuple[str, float], ...] = ()
     bias_off: tuple[str, ...] = ()
+    dropout: float = 0.0
 
 
 class InterestEncoder(nn.Module):
@@ -50,7 +53,8 @@ class InterestEncoder(nn.Module):
         self.content = nn.Parameter(torch.eye(shape.content_dim, shape.dim))
         self.gate = GatedFusion(shape.content_dim, [weight for _, weight in shape.gate]) if shape.gate else None
         self.types = nn.Parameter(torch.zeros(len(NODE_TYPES), shape.dim))
-        self.ids = nn.Parameter(torch.zeros(shape.id_rows + 1, shape.dim))
+        self.source_ids = nn.Parameter(torch.zeros(shape.id_rows + 1, shape.dim))
+        self.target_ids = nn.Parameter(torch.zeros(shape.id_rows + 1, shape.dim))
         self.bias = BiasTables(1 + shape.layers * shape.heads, shape.bias_off)
         self.latents = nn.Parameter(torch.randn(shape.user_heads, shape.dim) * 0.1)
         self.nowhere = nn.Parameter(torch.full((shape.dim,), shape.dim**-0.5))
@@ -58,7 +62,8 @@ class InterestEncoder(nn.Module):
 
     def forward(self, seeds: Seeds, prototypes: Prototypes | None = None, latents: int = 1) -> torch.Tensor:
         """Unit vectors (B, `latents`, d). `latents` <= user_heads: 1 for everything but users with several heads."""
-        tokens = self.embed(seeds.token_content, seeds.token_id_row)
+        tokens = self.embed(seeds.token_content, seeds.token_id_row, self.source_ids)
+        tokens = dropout(tokens, self.shape.dropout, self.training)
         for_history, *for_layers = self.bias(seeds.bias).split([1] + [self.shape.heads] * self.shape.layers, dim=1)
         state = self._query(seeds, tokens, for_history)[:, None, :].expand(-1, latents, -1)
         for layer, bias in zip(self.layers, for_layers, strict=True):
@@ -66,11 +71,11 @@ class InterestEncoder(nn.Module):
             state = layer(state, self.latents[:latents], tokens, bias, seeds.mask, hubs)
         return self._unit(state)
 
-    def embed(self, content: torch.Tensor, id_row: torch.Tensor) -> torch.Tensor:
-        """Token vectors (..., d) of content with type columns (..., Dx) and id rows (...)."""
+    def embed(self, content: torch.Tensor, id_row: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Vectors (..., d) of content with type columns (..., Dx) and rows (...) of the residuals `ids` of a role."""
         if self.gate is not None:
             content = self._fused(self.gate, content)
-        return content @ torch.cat([self.content, self.types]) + embedding(id_row, self.ids, padding_idx=0)
+        return content @ torch.cat([self.content, self.types]) + embedding(id_row, ids, padding_idx=0)
 
     def _fused(self, gate: GatedFusion, content: torch.Tensor) -> torch.Tensor:
         """Content with type columns (..., D + 5) of parts, presence and type columns."""
@@ -81,7 +86,7 @@ class InterestEncoder(nn.Module):
 
     def _query(self, seeds: Seeds, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""
-        own = self.embed(seeds.content, seeds.id_row)
+        own = self.embed(seeds.content, seeds.id_row, self.target_ids)
         # On a GPU the answer to whether anybody has a history would have to be waited for.
         if tokens.shape[1] == 0 or (seeds.history.device.type == "cpu" and not seeds.history.any()):
             return self._unit(own)
@@ -102,6 +107,7 @@ class Layer(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
+        self.dropout = shape.dropout
         self.hub_bias = HubBias(shape.num_levels, shape.heads, shape.bias_off)
         self.attention = LatentAttention(shape.dim, shape.heads)
         self.before_attention, self.before_mlp = nn.LayerNorm(shape.dim), nn.LayerNorm(shape.dim)
@@ -122,6 +128,7 @@ class Layer(nn.Module):
         """New state (B, Q, d) from state (B, Q, d), latents (Q, d), tokens (B, T, d) and hub tokens."""
         hub_bias = None if hubs is None else self.hub_bias(hubs.level, hubs.log_mass)
         query = self.before_attention(state) + latents
-        state = state + self.attention(query, tokens, bias, mask, hubs, hub_bias)
+        attended = self.attention(query, tokens, bias, mask, hubs, hub_bias)
+        state = state + dropout(attended, self.dropout, self.training)
         widened: torch.Tensor = self.narrow(nn.functional.gelu(self.widen(self.before_mlp(state))))
-        return state + widened
+        return state + dropout(widened, self.dropout, self.training)

@@ -49,7 +49,7 @@ def test_nan_stops_the_run():
 
 def test_blown_up_norms_refuse_to_publish(inputs):
     for change, said in (
-        (lambda model: model.encoder.ids.data[1].fill_(90.0), "id residuals"),
+        (lambda model: model.encoder.target_ids.data[1].fill_(90.0), "id residuals"),
         (lambda model: model.encoder.content.data.mul_(80.0), "content map"),
         (lambda model: model.link.log_scale.data.fill_(9.0), "times the cosine"),
         (lambda model: model.encoder.nowhere.data.fill_(float("nan")), "not finite"),

@@ -85,7 +85,7 @@ def _tokens(age: list[int]) -> TokenSet:
 def test_every_token_has_rows_inside_the_table():
     year = 365 * 24 * 3_600_000_000
     index = bias_index(_tokens([-1, 0, year, 1000 * year]))
-    assert index.shape == (1, 4, 5)
+    assert index.shape == (1, 4, 6)
     assert index.min() >= 0
     assert index.max() < BIAS_ROWS
 

@@ -230,7 +230,7 @@ def test_decay_shrinks_maps_and_ids_apart_and_nothing_else(inputs):
     trainer = small.prepared(inputs, weight_decay=0.1, id_weight_decay=0.2)
     groups = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
     decay = {name: groups[id(parameter)] for name, parameter in trainer.student.named_parameters()}
-    assert decay["encoder.ids"] == 0.2
+    assert decay["encoder.source_ids"] == decay["encoder.target_ids"] == 0.2
     assert decay["encoder.content"] == decay["encoder.layers.0.attention.output"] == 0.1
     assert decay["encoder.bias.table"] == decay["link.popularity"] == decay["encoder.layers.0.before_mlp.weight"] == 0.0
     assert len(decay) == len(groups)

@@ -34,7 +34,8 @@ def _encoder(table, dim: int = 12, trained: bool = False) -> InterestEncoder:
         for name, parameter in encoder.named_parameters():
             if "norm" not in name and "before" not in name:
                 parameter.add_(0.1 * torch.randn(parameter.shape))
-        encoder.ids[0] = 0.0
+        encoder.source_ids[0] = 0.0
+        encoder.target_ids[0] = 0.0
     return encoder
 
 
