@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -84,6 +85,7 @@ class BatchMaker:
         counts = {kind: np.bincount(rows, minlength=visible[kind]) for kind, rows in named.items()}
         self._share = {kind: on_device(count / len(edges), self.device) for kind, count in counts.items()}
         self._no = store.csr(DISLIKES) if disliked else None
+        self._tokenless: Candidates | None = None
 
     def draw(self, step: int, size: int, negatives: int, advertiser_negatives: int, hide_target: float) -> StepInput:
         """Input of 0-based `step`: `size` edges, as many in-batch candidates and `negatives` uniform ones.
@@ -179,9 +181,20 @@ class BatchMaker:
     def _all(self, edges: Batch, step: int) -> Candidates:
         """All products known as of the batch; the others are there too, but expected infinitely often."""
         nodes = torch.arange(self.visible["product"], device=self.device)
-        found = self.candidates("product", nodes, edges.as_of, step)
+        found = self._static(nodes, edges.as_of) or self.candidates("product", nodes, edges.as_of, step)
         log_expected = torch.where(nodes < found.known, 0.0, torch.inf)
         return found.replaced(log_expected, on_device(edges.product, self.device))
+
+    def _static(self, nodes: torch.Tensor, as_of: int) -> Candidates | None:
+        """All products where they have no tokens, so that only their degrees differ from step to step; else None."""
+        sampler = self.samplers["product"]
+        if sampler.budget.total:
+            return None
+        if self._tokenless is None:
+            self._tokenless = self.candidates("product", nodes, as_of, 0)
+        degree = torch.log1p(sampler.degree("product", nodes, torch.full_like(nodes, as_of)).to(torch.float64)).float()
+        known = int(np.searchsorted(self._known["product"], as_of, side="right"))
+        return dataclasses.replace(self._tokenless, log_degree=degree, known=known)
 
     def _dislikes(self, edges: Batch, step: int) -> Dislikes | None:
         """For each row whose user had said no to products before the edge, one of them."""

@@ -7,11 +7,13 @@ validation window, the test window is looked at once, and the learner and the ba
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from scipy import sparse
 
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
@@ -23,6 +25,7 @@ from hierarchy.baselines.content import ContentOnly
 from hierarchy.baselines.item_knn import ItemKnn
 from hierarchy.baselines.own_frequency import OwnFrequency
 from hierarchy.baselines.popularity import Popularity
+from hierarchy.inference import FrozenLearner
 from hierarchy.level_quality import level_quality
 from hierarchy.purchases import History, bought_between, history_at, products_with_events
 from hierarchy.recall import Question, Scorer, recall_at
@@ -59,22 +62,51 @@ class Config(StageConfig):
 
 
 class Learned:
-    """The learner's scores: the best cosine of a user's heads, plus the product's popularity in units of cosine."""
+    """The learner's scores: the best cosine of a user's heads, plus popularity and repeats in units of cosine."""
 
-    def __init__(self, users: Vectors, products: Vectors, popularity: Vectors) -> None:
-        """`users` (users, heads, d), `products` (products, d), `popularity` (products,), by internal id."""
-        self.users, self.products, self.popularity = users, products, popularity
+    def __init__(
+        self,
+        users: Vectors,
+        products: Vectors,
+        popularity: Vectors,
+        history: sparse.csr_array | None = None,
+        repeats: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        """`users` (users, heads, d), `products` (products, d), `popularity` (products,), by internal id.
+
+        What a user had by `history`, events (users, products), gets repeats[0] + repeats[1] * ln(its share) more.
+        """
+        self.users, self.products, self.popularity, self.repeats = users, products, popularity, repeats
+        self.share = None if history is None or not any(repeats) else _shares(history)
 
     def scores(self, users: NDArray[np.int64]) -> Vectors:
         """Scores (B, products) of users (B,)."""
         best = self.users[users, 0] @ self.products.T
         for head in range(1, self.users.shape[1]):
             np.maximum(best, self.users[users, head] @ self.products.T, out=best)
-        return np.asarray(best + self.popularity)
+        best += self.popularity
+        if self.share is not None:
+            had = self.share[users].tocoo()
+            best[had.row, had.col] += np.float32(self.repeats[0]) + np.float32(self.repeats[1]) * np.log(had.data)
+        return np.asarray(best)
 
     def with_popularity(self, factor: float) -> Learned:
         """The same learner with its popularity scale times `factor`: what is new to a user needs more of it."""
-        return Learned(self.users, self.products, self.popularity * np.float32(factor))
+        changed = copy(self)
+        changed.popularity = self.popularity * np.float32(factor)
+        return changed
+
+    def with_products(self, products: Vectors, popularity: Vectors) -> Learned:
+        """The same users, asked about `products` (products, d) and their `popularity` (products,) of another date."""
+        changed = copy(self)
+        changed.products, changed.popularity = products, popularity
+        return changed
+
+
+def _shares(history: sparse.csr_array) -> sparse.csr_array:
+    """Rows of `history` divided by their sums."""
+    total = np.repeat(np.asarray(history.sum(axis=1)).ravel(), np.diff(history.indptr))
+    return sparse.csr_array(((history.data / total).astype(np.float32), history.indices, history.indptr), history.shape)
 
 
 class Window(NamedTuple):
@@ -154,6 +186,8 @@ def _window(event_type: str, store: GraphStore, inputs: Mapping[str, ArtifactRef
         _placed(people.vectors, person, history.num_users),
         _placed(products.vectors[:, 0], product, history.num_products),
         _placed(products.popularity, product, history.num_products),
+        history.matrix(),
+        FrozenLearner.open(inputs["learner"]).model.link.repeats_in_cosine(),
     )
     targets = bought_between(store, event_type, start, end)
     known = store.known_at("product") <= as_of

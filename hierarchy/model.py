@@ -11,24 +11,46 @@ from hierarchy.transformer import EncoderShape, InterestEncoder
 
 
 class LinkHead(nn.Module):
-    """logit = cosine / temperature + popularity * log(1 + degree).
+    """logit = cosine / temperature + popularity * log(1 + degree) + what it means that a user had the thing before.
 
-    Directions carry meaning; how popular a thing is stays beside them as one learnable scale.
+    Directions carry meaning; how popular a thing is stays beside them as one learnable scale, and so do repeats, which
+    are rare in one shop and most of another's sales (RepeatNet: Ren et al., 2019, arXiv:1812.02646).
     """
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
         self.popularity = nn.Parameter(torch.tensor(0.5))
+        self.repeat = nn.Parameter(torch.zeros(2))
 
-    def forward(self, users: torch.Tensor, candidates: torch.Tensor, log_degree: torch.Tensor) -> torch.Tensor:
-        """Logits (B, C) of users (B, Q, d) and candidates (C, d), log1p degrees (C,); the best of Q vectors counts."""
+    def forward(
+        self,
+        users: torch.Tensor,
+        candidates: torch.Tensor,
+        log_degree: torch.Tensor,
+        share: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logits (B, C) of users (B, Q, d) and candidates (C, d), log1p degrees (C,); the best of Q vectors counts.
+
+        `share` (B, C): the part of a user's history that each candidate is, 0 for what is new; None: all is new.
+        """
         cosine = torch.einsum("bqd,cd->bqc", users, candidates).amax(dim=1)
-        return cosine * self.log_scale.exp() + self.popularity * log_degree
+        logits = cosine * self.log_scale.exp() + self.popularity * log_degree
+        return logits if share is None else logits + self.repeated(share)
+
+    def repeated(self, share: torch.Tensor) -> torch.Tensor:
+        """What is added for a `share` (...) of a history in (0, 1]: repeat[0] + repeat[1] * ln(share); 0 for share 0."""
+        had = share > 0
+        return torch.where(had, self.repeat[0] + self.repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
 
     def popularity_in_cosine(self) -> float:
         """What one unit of log1p degree is worth in units of cosine."""
         return float(self.popularity.detach() / self.log_scale.detach().exp())
+
+    def repeats_in_cosine(self) -> tuple[float, float]:
+        """`repeat` in units of cosine."""
+        had, log_share = (self.repeat.detach() / self.log_scale.detach().exp()).tolist()
+        return had, log_share
 
 
 class Learner(nn.Module):

@@ -21,6 +21,7 @@ from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
 from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
+from hierarchy.repeats import history_share
 from hierarchy.seeds import VIEWS, Seeds
 
 
@@ -84,11 +85,12 @@ def link_losses(
     absent: torch.Tensor | None = None,
     teaching: Teaching | None = None,
     teachers: Sequence[Teacher] = (),
+    repeats: bool = False,
 ) -> dict[str, torch.Tensor]:
     """User-product and user-advertiser sampled softmax, explicit negatives and views as teachers; scalars by term.
 
-    `absent` bool (B, C): product candidates that are no negatives of a row beside its own positive. Terms of weight 0
-    are not computed.
+    `absent` bool (B, C): product candidates that are no negatives of a row beside its own positive. `repeats`: products
+    that a user had are told apart. Terms of weight 0 are not computed.
     """
     on = {name for name, weight in weights.model_dump().items() if weight}
     if given.advertisers is None:
@@ -102,7 +104,7 @@ def link_losses(
         return losses
     users = passes.encode(model.encoder, given.users, model.encoder.shape.user_heads)
     if on & {"link", "dislike", "teachers"}:
-        logits = _logits(model, passes, users, given.products)
+        logits = _logits(model, passes, users, given.products, given if repeats else None)
         barred = given.products.accidental if absent is None else given.products.accidental | absent
     if "link" in on:
         losses["link"] = _link(logits, given.products, barred, given.weight)
@@ -176,10 +178,13 @@ def _distillation_terms(
     return terms
 
 
-def _logits(model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates) -> torch.Tensor:
-    """Link logits (B, C) of users (B, Q, d)."""
+def _logits(
+    model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates, given: StepInput | None = None
+) -> torch.Tensor:
+    """Link logits (B, C) of users (B, Q, d); `given` when what a user had counts."""
     vectors = passes.encode_all(model.encoder, candidates.seeds)[:, 0]
-    logits: torch.Tensor = model.link(users, vectors, candidates.log_degree)
+    share = None if given is None else history_share(given.user_tokens.node, given.users.history, candidates.nodes)
+    logits: torch.Tensor = model.link(users, vectors, candidates.log_degree, share)
     return logits
 
 

@@ -83,6 +83,7 @@ class Config(StageConfig):
     mask_known: bool = Field(
         default=False, description="Products that a user engages with in any training edge are no negatives of theirs."
     )
+    repeats: bool = Field(default=True, description="Learn what it means that a user had a product before.")
     hide_target: float = Field(
         default=0.0, ge=0, le=1, description="Share of rows blind to earlier events of their pair."
     )

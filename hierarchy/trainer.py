@@ -121,8 +121,9 @@ class Trainer:
             torch.manual_seed(derive_seed(self.seed, "components", step))
         passes = Passes(self.prototypes if self.born else None, config.precision)
         mined = self.miner.extended(given, step, config.negatives)
+        absent = self.miner.absent(mined)
         terms = link_losses(
-            self.student, passes, mined, config.weights, self.miner.absent(mined), config.teaching, self.teachers
+            self.student, passes, mined, config.weights, absent, config.teaching, self.teachers, config.repeats
         )
         more, distilled = self._distil(step, given, passes)
         terms |= more

@@ -148,6 +148,16 @@ def _fit_content(known: Known, setting: Setting, seed: int, device: str) -> Indu
     return ContentOnly(known.history, known.content)
 
 
+def _learner(known: Known) -> Space:
+    return {"epochs": (10.0, 5.0, 20.0), "dropout": (0.5, 0.3), "id_lr": (2e-4, 1e-4, 5e-4)}
+
+
+def _fit_learner(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    from tests.benchmarks.retrieval_quality import learner  # here: it takes torch and the pipeline
+
+    return learner.fit(known.history, known.content, known.time_kind, setting, seed, device)
+
+
 METHODS: tuple[Method, ...] = (
     Method("popularity", _popularity, lambda known, setting, seed, device: Popularity(known.history, **setting)),
     Method("item_knn", _item_knn, lambda known, setting, seed, device: ItemKnn(known.history, **setting)),
@@ -164,6 +174,7 @@ METHODS: tuple[Method, ...] = (
         lambda known, setting, seed, device: TransitionGraph(known.history, known.content, **setting),
         _ordered,
     ),
+    Method("learner", _learner, _fit_learner),
     Method("content", _content, _fit_content, lambda known: known.content is not None),
 )
 """Every method by order of the tables; two of them joined by "+" are their weighted sum."""
