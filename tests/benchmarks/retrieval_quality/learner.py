@@ -126,7 +126,8 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
     else:
         recipe |= {
             "history": "others",
-            "user_budget": {"recent": 256, "uniform": 0, "two_hop": 0, "links": 0},
+            "user_budget": {"recent": 128, "uniform": 0, "two_hop": 0, "links": 0},
+            "batch_size": 4096,
             "bias_off": ("rank", "age"),
             "structure": {
                 "spectral": 256,
