@@ -76,13 +76,18 @@ def busy_share(trainer: Trainer, first: int, steps: int) -> float:
     spans = sorted(
         (event.time_range.start, event.time_range.end)
         for event in profiler.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA
+        if event.device_type == torch.autograd.DeviceType.CUDA and not _is_a_label(event)
     )
     busy, reached = 0.0, 0.0
     for start, end in spans:
         busy += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return busy / 1e6 / seconds
+
+
+def _is_a_label(event: Any) -> bool:
+    """A named stretch of the host's, which the profiler draws on the GPU too: nothing need run there meanwhile."""
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("Optimizer.")
 
 
 def peak_memory(trainer: Trainer, step: int) -> tuple[int, int]:
