@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from graph.sampler import TemporalSampler
@@ -81,7 +82,15 @@ class HeldOut:
         better.scatter_(1, asked.clamp(max=self.known - 1)[:, None], False)
         return ((better.sum(dim=1) < RECALL_AT) & (asked < self.known)).sum()
 
-    def _vectors(self, model, prototypes, kind, nodes, times, exclude=None) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    def _vectors(
+        self,
+        model: Learner,
+        prototypes: Prototypes | None,
+        kind: str,
+        nodes: NDArray[np.int64],
+        times: NDArray[np.int64],
+        exclude: NDArray[np.int64] | None = None,
+    ) -> torch.Tensor:
         sampler = self.samplers[kind]
         found = encode_nodes(model.encoder, prototypes, self.table, sampler, kind, nodes, times, self.seed, exclude)
         return on_device(found, sampler.device)

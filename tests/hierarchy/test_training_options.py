@@ -10,6 +10,7 @@ import torch
 
 from data.artifacts import Store, sha256_file
 from data.errors import UsageError
+from graph.sampler import TemporalSampler
 from graph.store import GraphStore, Relation
 from hierarchy import train
 from hierarchy.batches import DISLIKES
@@ -207,6 +208,24 @@ def test_a_learner_without_a_clock_trains_twice_to_equal_files(root, timeless):
     changes = {"history": "others", "mask_known": True, "clip_norm": 1.0, "weight_decay": 0.01, **FULL}
     one, other = (small.trained(root, timeless, f"timeless{number}", **changes) for number in range(2))
     assert sha256_file(one.file("model.safetensors")) == sha256_file(other.file("model.safetensors"))
+
+
+def test_without_a_clock_a_held_out_edge_is_hidden_from_its_user(timeless, monkeypatch):
+    """Users are asked with all their edges but the one in question."""
+    trainer = small.prepared(timeless, history="others", validation={"every": 1, "users": 15}, mask_known=True)
+    asked, real = [], TemporalSampler.sample
+
+    def watched(self, kind, nodes, times, seed, exclude=None, exclude_type=None):
+        if kind == "user":
+            asked.append(exclude[:15].tolist())
+        return real(self, kind, nodes, times, seed, exclude, exclude_type)
+
+    monkeypatch.setattr(TemporalSampler, "sample", watched)
+    held = trainer.held_out
+    assert 0 <= held.recall(trainer.teacher, trainer.prototypes) <= 1
+    assert asked == [held.edges.product.tolist()]
+    assert len(np.unique(held.edges.user)) == 15
+    assert set(held.edges.user) <= set(trainer.batches.edges.user)
 
 
 def test_dropped_tokens_are_gone_for_attention_and_history_and_repeat_with_the_step(inputs):
