@@ -21,7 +21,7 @@ CO, THEN, ADVERTISER = "co", "then", "advertiser"
 """Prefixes of relations: with each other (both ways), one after the other (directed), and from the interests of users
 to those of the advertisers whose products they engage with (directed)."""
 
-_EDGES = 1 << 18  # visible edges looked at together, at least one row's
+_EDGES = 1 << 16  # visible edges looked at together, at least one row's
 _NOISE = 1e-12  # share of all flow under which a difference of equal sums is rounding
 
 

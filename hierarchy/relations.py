@@ -54,7 +54,7 @@ def flow_links(
     of all entities and a block of events; time: entities x primitives, one pass over the events of each type.
     """
     days = MICROS_PER_DAY
-    half_life = None if config.half_life_days is None else round(config.half_life_days * days)
+    half_life = round(config.half_life_days * days) or None
     timing = Timing(to_micros(config.t0), config.window_days * days, half_life, config.reach)
     members = [_memberships(store, *pair, entities) for pair in zip(levels, products, strict=True)]
     tables = [PRIMITIVE_EDGES.empty_table()]

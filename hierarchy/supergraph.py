@@ -47,8 +47,8 @@ class Config(StageConfig):
     window_days: int = Field(
         default=7, ge=1, description="Days within which a user's events belong together or follow one another."
     )
-    half_life_days: float | None = Field(
-        default=90.0, gt=0, description="Age [days] at which a window's flow counts half; none: all windows alike."
+    half_life_days: float = Field(
+        default=90.0, ge=0, description="Age [days] at which flow counts half; 0: all alike. No effect without a clock."
     )
     reach: int = Field(default=16, ge=1, description="Earlier moments of a user that a directed flow looks back on.")
     neighbours: int = Field(default=8, ge=1, description="Links kept of each primitive and relation.")
