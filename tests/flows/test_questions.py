@@ -52,6 +52,8 @@ def test_each_question_is_the_operation_it_names(shop, asked):
         (Question("primitive", one, k=3), dicts(asked.index.by_primitive("L2-0005", 3))),
         (Question("primitive", one, find="user", by="tokens", k=3), dicts(asked.entities(one, "user", k=3))),
         (Question("primitive", one, find="primitive", k=3), dicts(asked.near(one, k=3))),
+        (Question("primitive", one, find="primitive", level=2, k=3), dicts(asked.near(one, k=3))),
+        (Question("primitive", "L2-0005", find="primitive", level=1), dicts(asked.near(one, level=1))),
         (Question("primitive", one, find="primitive", by="then_purchase"), dicts(asked.near(one, "then_purchase"))),
         (Question("between", one, two, rank="product", k=3), dicts(asked.between(one, two, rank="product", k=3))),
         (Question("between", one, two, by="vector", k=3), dicts(asked.midpoint(one, two, k=3))),
