@@ -15,10 +15,10 @@ _SAID = {
     "co": "What people choose together",
 }
 _EXPLAINED = {
-    "then": "Read along a row: of what people chose soon after something of that interest, and beyond what chance would "
-    "give, the percentage that went to each other interest. Where the log has a clock, recent events count more.",
-    "co": "Read along a row: of what people chose in the same stretch of time as something of that interest, and beyond "
-    "what chance would give, the percentage of each other interest. Where the log has a clock, recent events count more.",
+    "then": "Read along a row: of what people chose soon after something of that interest, beyond what chance would "
+    "give, the percentage that went to each other interest. Where there is a clock, recent events count more.",
+    "co": "Read along a row: of what people chose in the same stretch of time as something of that interest, beyond "
+    "what chance would give, the percentage of each other interest. Where there is a clock, recent events count more.",
 }
 
 
