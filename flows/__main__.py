@@ -136,20 +136,53 @@ def verify(store: StoreOption = DEFAULT_STORE, snapshot: SnapshotOption = None, 
 
 @app.command()
 def query(
-    kind: Annotated[str, typer.Argument(help="user, product, advertiser, primitive, text or vector.")],
-    value: Annotated[str, typer.Argument(help="An id, a text, or a JSON list of numbers.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="user, product, advertiser, primitive, text or vector: what to start from; "
+            "or between, path or distance: what to know of one or two interests."
+        ),
+    ],
+    value: Annotated[str, typer.Argument(help="An id, a text, a JSON list of numbers, or an interest's id or label.")],
+    other: Annotated[str | None, typer.Argument(help="The second interest of between and distance.")] = None,
     k: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
-    find: Annotated[str, typer.Option(help="What to find: product, user, advertiser or primitive.")] = "product",
+    find: Annotated[
+        str | None,
+        typer.Option(help="What to find: product (if left out; between: user), user, advertiser or primitive."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Rank by vector (cosine) or by tokens (weights in bags); from primitive to primitive also by a "
+            "relation, such as co_purchase, then_purchase or parent. Vector if left out; between: tokens."
+        ),
+    ] = None,
+    rank: Annotated[str, typer.Option(help="between: rank by the min or the product of the two weights.")] = "min",
+    level: Annotated[
+        int | None, typer.Option(min=1, help="Level (1 = coarsest) of the interests to find, or of a label.")
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     snapshot: SnapshotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Nearest entities of an entity, an interest primitive, a text or a vector."""
-    from flows import inspection
+    """Nearest things, and questions to interests.
+
+    \b
+    strata query text "ground coffee"                       products of that meaning
+    strata query advertiser A7 --find primitive --by tokens interests of an advertiser
+    strata query primitive Coffee --find advertiser         advertisers of an interest
+    strata query primitive Coffee --find primitive --by then_purchase
+    strata query between Coffee Pastry --find user          users whose bags hold both
+    strata query between Coffee Pastry --by vector          nearest to halfway
+    strata query path L2-0007                               what is above, below, beside
+    strata query distance Coffee Pastry                     how far apart two interests are
+    """
+    from flows import questions
 
     # Collecting garbage while a text query imports torch and transformers takes two of nine seconds, and frees nothing.
     gc.disable()
-    _print(inspection.query(Store(store), snapshot, kind, value, find, k), as_json, inspection.render_hits)
+    question = questions.Question(kind, value, other, find, by, rank, level, k)
+    _print(questions.ask(Store(store), snapshot, question), as_json, questions.render)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What the reading commands show: status, manifests, verification, queries, tokens. No torch, no Prefect."""
+"""What the reading commands show: status, manifests, verification, tokens. No torch, no Prefect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
@@ -18,8 +17,6 @@ from data.errors import BadDataError, UsageError, nearest
 from data.schema import ENTITY_TYPES, from_micros, to_micros
 from data.snapshot import Snapshot
 from flows.summary import wide_console
-
-QUERY_KINDS = (*ENTITY_TYPES, "primitive", "text", "vector")
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -103,49 +100,6 @@ def render_verify(checked: list[dict[str, Any]]) -> None:
     """Print the result of `verify`."""
     for entry in checked:
         print(f"ok  {entry['stage']:<11} {entry['key']}  {entry['files']:>3} files  {entry['bytes'] / 1e6:>9,.1f} MB")
-
-
-def query(store: Store, snapshot_id: str | None, kind: str, value: str, find: str, k: int) -> list[dict[str, Any]]:
-    """The `k` nearest entities of type `find`.
-
-    Raises UsageError for an unknown kind or type, BadDataError for an unknown id.
-    """
-    from hierarchy.query import InterestIndex
-
-    for name, given, known in (("kind", kind, QUERY_KINDS), ("--find", find, (*ENTITY_TYPES, "primitive"))):
-        if given not in known:
-            raise UsageError(f"unknown {name} {given!r}: {nearest(given, known)}")
-    vector = _parse_vector(value) if kind == "vector" else None
-    index = InterestIndex.open(store, snapshot.load(store, snapshot_id))
-    if kind == "text":
-        hits = index.by_text(value, k=k, kind=find)
-    elif vector is not None:
-        hits = index.by_vector(vector, k=k, kind=find)
-    elif kind == "primitive":
-        hits = index.by_primitive(value, k=k, kind=find)
-    else:
-        hits = index.by_entity(kind, value, k=k, kind=find)
-    return [hit.as_dict() for hit in hits]
-
-
-def _parse_vector(text: str) -> np.ndarray:
-    try:
-        vector = np.asarray(json.loads(text), dtype=np.float32)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"expected a JSON list of numbers such as '[0.1, 0.2]', got {text[:60]!r}") from error
-    if vector.ndim != 1:
-        raise UsageError(f"expected a flat JSON list of numbers, got shape {vector.shape}")
-    return vector
-
-
-def render_hits(hits: list[dict[str, Any]]) -> None:
-    """Print hits as a table, best first."""
-    table = Table("score", "type", "id", "title", "category", box=SIMPLE)
-    for hit in hits:
-        table.add_row(
-            f"{hit['score']:.3f}", hit["entity_type"], hit["entity_id"], hit["title"] or "", hit["category"] or ""
-        )
-    wide_console().print(table)
 
 
 def tokens(

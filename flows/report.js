@@ -201,7 +201,7 @@ function listed(heading, rows) {
 }
 
 function drawPanel() {
-  const i = state.chosen, { label, level, share, terms, products, near, flows, hue, id, children } = interests[i];
+  const i = state.chosen, { label, level, share, terms, products, near, flows, next, hue, id, children } = interests[i];
   const parents = path(i).slice(0, -1).flatMap((parent) => [link(parent), " › "]);
   const panel = byId("panel");
   panel.style.setProperty("--hue", hue);
@@ -214,6 +214,7 @@ function drawPanel() {
     ...listed("Typical products", products.map((title) => [make("span", {}, title)])),
     ...listed("Nearest interests (cosine, 1 = same)", near.map(([other, cosine]) => [link(other), make("small", {}, cosine.toFixed(2))])),
     ...listed("Often met together with", flows.map((other) => [link(other)])),
+    ...listed("Often followed by", next.map((other) => [link(other)])),
     ...(children.length ? [make("button", { type: "button", class: "action", click: () => enter(i) }, `Zoom into its ${children.length} finer interests`)] : []),
   );
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from flows import report_pictures as pictures
 from flows import report_ranker as ranker
 from flows import report_simulated as simulated
 from flows import report_tables as tables
+from flows import report_tree as tree
 from flows.report_map import load_interests, product_dots
 
 _HERE = Path(__file__).parent
@@ -126,10 +127,11 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
         tables.levels(inputs["evaluation"].json("levels.json")),
         tables.search_index(inputs["index"].metrics),
     ]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    template = environment.from_string((_HERE / "report.html.jinja").read_text(encoding="utf-8"))
-    return template.render(
+    return environment.get_template("report.html.jinja").render(
         title=config.title,
         name=summary["name"],
         mark=mark,
@@ -137,6 +139,9 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
         lead=_LEAD,
         tiles=_tiles(inputs, drawn, refs, mark),
         facts=_facts(summary, inputs),
+        outline=tree.outline(drawn["interests"]),
+        flow=tree.matrix(drawn["interests"], inputs["supergraph"], bags.shown_type(summary)),
+        percent=tree.percent,
         kinds=[{"kind": kind, "heading": heading} for kind, heading in _KINDS.items()],
         quality=simulated.marked((made for made in quality if made["rows"]), mark),
         verdict=verdict,
@@ -151,7 +156,11 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
 
 def _sources(kind: str, drawn: Mapping[str, Any]) -> str:
     """Our own script or style sheet, with the part about pictures only where the page has some."""
-    names = ["report", *(["report_pictures"] if "pictures" in drawn else [])]
+    names = [
+        "report",
+        *(["report_tree"] if kind == "css" else []),
+        *(["report_pictures"] if "pictures" in drawn else []),
+    ]
     return "".join((_HERE / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)
 
 

@@ -18,9 +18,11 @@ from threadpoolctl import threadpool_limits
 from data.artifacts import ArtifactRef
 
 Interest = dict[str, Any]
-"""One primitive as the page needs it; `parent`, `coarse`, `near` and `flows` are positions in the list of interests."""
+"""One primitive as the page needs it; `parent`, `coarse`, `near`, `flows` (met together) and `next`
+(turned to afterwards) are positions in the list of interests."""
 
 _SMALLEST_TSNE = 12
+_LISTS = {"co": "flows", "then": "next"}  # where the links of a kind of relation are listed
 
 
 def load_interests(supergraph: ArtifactRef, per_level: int, neighbours: int) -> list[Interest]:
@@ -56,6 +58,7 @@ def _interest(row: Mapping[str, Any], place: Mapping[str, int]) -> Interest:
         "terms": list(row["top_terms"]),
         "products": list(row["top_products"]),
         "flows": [],
+        "next": [],
     }
 
 
@@ -86,9 +89,10 @@ def _add_flows(interests: list[Interest], supergraph: ArtifactRef, place: Mappin
     edges.sort(key=lambda edge: (-edge["weight"], edge["source"], edge["target"]))
     for edge in edges:
         source, target = place.get(edge["source"]), place.get(edge["target"])
-        if edge["relation"] == "parent" or source is None or target is None or source == target:
+        name = _LISTS.get(edge["relation"].partition("_")[0])
+        if name is None or source is None or target is None or source == target:
             continue
-        flows = interests[source]["flows"]
+        flows = interests[source][name]
         if len(flows) < count and target not in flows:
             flows.append(target)
 

@@ -11,6 +11,9 @@ from safetensors import safe_open
 from data.artifacts import ArtifactRef
 from hierarchy.bags import Vectors
 
+PARENT_TAU = 0.1
+"""Temperature of the softmax over cosines that links a primitive to those of the level above, learning as published."""
+
 
 class Level(NamedTuple):
     """One level of a vocabulary, and how it makes tokens.

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from hierarchy.kmeans import hierarchical_kmeans
+from hierarchy.levels import PARENT_TAU
 from hierarchy.losses.spread import spread_loss
 
 DUPLICATE_COSINE = 0.95
@@ -73,7 +74,7 @@ class Prototypes(nn.Module):
         """Running share (K,) of vectors that belong to each primitive; sums to about 1."""
         return self.get_buffer(f"mass_{level}")
 
-    def parents(self, level: int, temperature: float = 0.1) -> torch.Tensor:
+    def parents(self, level: int, temperature: float = PARENT_TAU) -> torch.Tensor:
         """Soft parent links (K_level, K_level-1) of `level` >= 1: softmax of cosines; the largest is kept at export."""
         return torch.softmax(self.vectors(level) @ self.vectors(level - 1).t() / temperature, dim=1)
 

@@ -34,7 +34,8 @@ _TOKEN = ["level", "rank", "primitive_id", "weight", "residual", "as_of", "vocab
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer. `score` is a cosine; a primitive's title is its label and its category the label of its parent."""
+    """One answer. `score` is a cosine, or a weight where bags or links are asked; a primitive's title is its label and
+    its category the label of its parent."""
 
     entity_id: str
     entity_type: str
@@ -62,7 +63,7 @@ class Shelf:
     @cached_property
     def entities(self) -> pa.Table:
         """entity_id, title, advertiser_id and category by row, sorted by entity_id."""
-        return _read(self.ref, f"entities_{self.kind}.parquet")
+        return read_table(self.ref, f"entities_{self.kind}.parquet")
 
     @cached_property
     def ids(self) -> list[str]:
@@ -109,7 +110,7 @@ class InterestIndex:
 
         Raises UsageError for an unknown type, BadDataError for an unknown id.
         """
-        shelf = self._shelf(entity_type)
+        shelf = self.shelf(entity_type)
         queries = shelf.vectors[shelf.rows(entity_id)]
         return self._nearest(queries, k, kind, entity_id if kind == entity_type else None)
 
@@ -120,7 +121,7 @@ class InterestIndex:
     def by_vector(self, vector: NDArray[np.float32], k: int = 10, kind: str = "product") -> list[Hit]:
         """The `k` things nearest to a vector (d,) of any length; raises BadDataError when it has no direction."""
         given = np.asarray(vector, np.float32)
-        dim, norm = self._shelf(kind).index.d, float(np.linalg.norm(given))
+        dim, norm = self.shelf(kind).index.d, float(np.linalg.norm(given))
         if given.shape != (dim,) or not 0 < norm < np.inf:
             came = f"shape {given.shape} and length {norm:g}"
             raise BadDataError(f"expected a vector of {dim} finite numbers, not all of them zero, got {came}")
@@ -136,21 +137,22 @@ class InterestIndex:
         content = embed_texts(self.snapshot.ref(self.store, "features"), [text])
         return self._nearest(self._learner.encode_content(content), k, kind)
 
+    def shelf(self, kind: str) -> Shelf:
+        """The indexed things of a type; raises UsageError when there is no such type."""
+        if kind not in self._shelves:
+            raise UsageError(f"unknown type {kind!r}: {nearest(kind, INDEXED)}")
+        return self._shelves[kind]
+
     @cached_property
     def _learner(self) -> Any:
         from hierarchy.inference import FrozenLearner
 
         return FrozenLearner.open(self.snapshot.ref(self.store, "learner"))
 
-    def _shelf(self, kind: str) -> Shelf:
-        if kind not in self._shelves:
-            raise UsageError(f"unknown type {kind!r}: {nearest(kind, INDEXED)}")
-        return self._shelves[kind]
-
     def _nearest(self, queries: NDArray[np.float32], k: int, kind: str, without: str | None = None) -> list[Hit]:
         if k < 1:
             raise UsageError(f"expected k of at least 1, got {k}")
-        shelf = self._shelf(kind)
+        shelf = self.shelf(kind)
         # An entity may be found once for each of its heads, and the one that was asked about is left out.
         wanted = min((k + 1) * shelf.heads, len(shelf.vectors))
         scores, rows = vectors.search(shelf.index, queries, max(wanted, 1))
@@ -175,7 +177,7 @@ def tokens_of(
     rows = _token_rows(snapshot.ref(store, "tokens"), entity_type, entity_id)
     known = [row for row in rows if as_of is None or row["as_of"] <= as_of]
     newest = max((row["as_of"] for row in known), default=None)
-    words = _read(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id", "label"])
+    words = read_table(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id", "label"])
     labels = dict(zip(words["primitive_id"].to_pylist(), words["label"].to_pylist(), strict=True))
     return [{**row, "label": labels[row["primitive_id"]]} for row in known if row["as_of"] == newest]
 
@@ -209,7 +211,7 @@ def _groups(file: pq.ParquetFile, entity_type: str, entity_id: str) -> list[int]
     return found
 
 
-def _read(ref: ArtifactRef, name: str, columns: list[str] | None = None) -> pa.Table:
+def read_table(ref: ArtifactRef, name: str, columns: list[str] | None = None) -> pa.Table:
     """A small Parquet file, without Arrow's dataset machinery, which takes longer to import than the file to read."""
     with pq.ParquetFile(ref.file(name), page_checksum_verification=True) as file:
         return file.read(columns)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.categories import SEPARATOR
 from data.context import Metrics, RunContext, StageConfig, UtcTime
 from data.errors import UsageError
-from data.schema import ENTITY_TYPES, MICROS_PER_DAY, PRIMITIVE_EDGES, PRIMITIVES, to_micros
+from data.schema import ENTITY_TYPES, PRIMITIVES, to_micros
 from graph.sampler import TemporalSampler
-from graph.store import GraphStore, Relation, index_in
+from graph.store import GraphStore, index_in
 from hierarchy.asof import AsOfVectors, read_as_of
 from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
-from hierarchy.flow import co_engagement, flow
 from hierarchy.levels import Level, learned, primitive_id
+from hierarchy.relations import flow_links, parent_links
 from hierarchy.vocabulary import Catalogue, Describer, membership
 
 _PROBES = 1024  # entities of a type by which a temperature is set
@@ -43,10 +42,17 @@ class Config(StageConfig):
     )
     tau: tuple[float, ...] = Field(default=(), description="Softmax temperature by level; empty: found from `spread`.")
     flows: tuple[str, ...] = Field(
-        default=("click", "cart", "purchase"), description="Event types whose flow between primitives is counted."
+        default=("click", "cart", "purchase"), description="Event types along which interest flows between primitives."
     )
-    window_days: int = Field(default=7, ge=1, description="Days within which a user's events belong together.")
-    neighbours: int = Field(default=8, ge=1, description="Flow links kept of each primitive.")
+    window_days: int = Field(
+        default=7, ge=1, description="Days within which a user's events belong together or follow one another."
+    )
+    half_life_days: float = Field(
+        default=90.0, ge=0, description="Age [days] at which flow counts half; 0: all alike. No effect without a clock."
+    )
+    reach: int = Field(default=16, ge=1, description="Earlier moments of a user that a directed flow looks back on.")
+    neighbours: int = Field(default=8, ge=1, description="Links kept of each primitive and relation.")
+    parents: int = Field(default=3, ge=1, description="Soft links kept from each primitive to the level above.")
     terms: int = Field(default=8, ge=1, description="Telling terms kept of each primitive.")
     products: int = Field(default=8, ge=1, description="Typical products kept of each primitive.")
 
@@ -54,8 +60,8 @@ class Config(StageConfig):
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Write primitives.parquet, primitive_edges.parquet and levels.json (level, k, top, tau: how tokens are made).
 
-    Time: products x primitives for the bags, one pass over the events for the flow. Memory: the embeddings at T0 and
-    4 bytes x products x primitives of the finest level.
+    Time: entities x primitives for the bags, one pass over the events for the flow (hierarchy.flow). Memory: the
+    embeddings at T0, the bags of all entities, and 4 bytes x products x primitives of the finest level.
     """
     before = to_micros(config.t0)
     entities = {kind: read_as_of(inputs["embeddings"], kind, before) for kind in ENTITY_TYPES}
@@ -72,7 +78,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
             step.advance()
     described = [{"level": level.level, "k": len(level.ids), "top": level.top, "tau": level.tau} for level in levels]
     primitives = _versioned(pa.concat_tables(tables).combine_chunks(), described)
-    edges = pa.concat_tables([_parent_edges(levels), *_flows(config, store, levels, found, products.entity_id)])
+    links = [parent_links(levels, config.parents), flow_links(config, store, levels, entities, found)]
+    edges = pa.concat_tables(links)
     out.write_table("primitives.parquet", primitives)
     out.write_table("primitive_edges.parquet", edges)
     out.write_json("levels.json", described)
@@ -148,43 +155,6 @@ def _versioned(primitives: pa.Table, levels: list[dict[str, Any]]) -> pa.Table:
     digest.update(primitives["vector"].combine_chunks().flatten().to_numpy().tobytes())
     version = pa.array([digest.hexdigest()[:16]] * len(primitives))
     return primitives.set_column(0, PRIMITIVES.field("vocab_version"), version)
-
-
-def _parent_edges(levels: Sequence[Level]) -> pa.Table:
-    """Links from each primitive to its parent, weighted with their cosine."""
-    tables = [PRIMITIVE_EDGES.empty_table()]
-    for above, level in pairwise(levels):
-        parents = above.ids.take(_parents(level, above))
-        nearest = cosines(level.vectors, above.vectors).max(axis=1)
-        tables.append(_edge_table(level, level.ids, parents, "parent", nearest))
-    return pa.concat_tables(tables)
-
-
-def _flows(
-    config: Config, store: GraphStore, levels: Sequence[Level], found: Sequence[Bags], ids: pa.Array
-) -> list[pa.Table]:
-    """Links co_<event type>, sorted by level, source and falling weight; none for types without events."""
-    nodes, strongest = store.encode("product", ids), []
-    for part in found:
-        own = np.full(store.num_nodes["product"], -1, np.int32)
-        own[nodes] = part.primitive[:, 0]
-        strongest.append(own)
-    before, window = to_micros(config.t0), config.window_days * MICROS_PER_DAY
-    tables = []
-    for event_type in config.flows:
-        events = store.csr(Relation("user", event_type, "product"))
-        counted = co_engagement(events, strongest, [len(level.ids) for level in levels], before, window)
-        for level, together in zip(levels, counted, strict=True):
-            source, target, weight = flow(together, config.neighbours)
-            ends = level.ids.take(pa.array(source)), level.ids.take(pa.array(target))
-            tables.append(_edge_table(level, *ends, f"co_{event_type}", weight))
-    return tables
-
-
-def _edge_table(level: Level, source: pa.Array, target: pa.Array, relation: str, weight: NDArray[Any]) -> pa.Table:
-    columns = [[level.level] * len(source), source, target, [relation] * len(source), weight]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PRIMITIVE_EDGES, strict=True)]
-    return pa.table(arrays, schema=PRIMITIVE_EDGES)
 
 
 def _metrics(primitives: pa.Table, edges: pa.Table, levels: list[dict[str, Any]], found: Sequence[Bags]) -> Metrics:

@@ -1,7 +1,8 @@
 """Words for primitives: what the products of a primitive are called that those of the others are not.
 
 Class-based TF-IDF (Grootendorst, 2022, arXiv:2203.05794): all titles of a primitive are one document, each product
-counting with its token weight. The same score over category paths picks the category, and its depth, for the label.
+counting with its token weight. A category, at whatever depth, names a primitive by what it adds to the divergence of
+the primitive from the catalogue (Kullback and Leibler, 1951): it has to cover much of the one and little of the other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hierarchy.bags import Bags
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _STOP = frozenset(["and", "the", "for", "with", "from", "per", "pack", "each", "ounce", "count"])
 _WHOLE = 0.5  # a category with this share of a primitive names it alone
+_BROAD = 1 / 3  # a category with more than this share of the catalogue, and more than two primitives', tells nothing
 _CONSIDERED = 8  # telling categories and terms among which a label finds its words
 _NUMERALS = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
 
@@ -57,11 +59,14 @@ class Counts(NamedTuple):
         return Counts(self.names, self.matrix[np.asarray(chosen, np.int64)])
 
     def telling(self, limit: int) -> list[list[str]]:
-        """The names of largest c-TF-IDF of each row, largest first, at most `limit`.
+        """The names of largest c-TF-IDF of each row, largest first, at most `limit`."""
+        return self.first(c_tf_idf(self.matrix), limit)
+
+    def first(self, scores: sparse.csr_array, limit: int) -> list[list[str]]:
+        """The names of largest score in each row of `scores` (rows, names), largest first, at most `limit`.
 
         Of equal ones the last by name comes first: of nested categories with the same members, the deepest.
         """
-        scores = c_tf_idf(self.matrix)
         found = []
         for start, stop in zip(scores.indptr[:-1], scores.indptr[1:], strict=True):
             places = scores.indices[start:stop]
@@ -77,6 +82,7 @@ class Describer:
         self.catalogue, self.terms, self.products = catalogue, terms, products
         self._titles = count([words_of(title) for title in catalogue.titles])
         self._paths = count([category_ids((path or "").split(SEPARATOR)) for path in catalogue.categories])
+        self._shelf = np.unique([path or "" for path in catalogue.categories], return_inverse=True)[1]
 
     def describe(self, bags: Bags, k: int) -> list[Words]:
         """Words of the `k` primitives of one level, from the bags of the catalogue's products.
@@ -96,12 +102,15 @@ class Describer:
         return [Words(*said) for said in zip(labels, (row[: self.terms] for row in terms), examples, strict=True)]
 
     def _examples(self, member: sparse.csc_array) -> list[list[str]]:
-        """Products that belong to each primitive and are known to many, no title twice."""
+        """Products that belong to each primitive, are of a category that makes up much of it and are known to many; no
+        title twice."""
         known = np.log(2.0 + self.catalogue.engagement)
         found = []
         for start, stop in zip(member.indptr[:-1], member.indptr[1:], strict=True):
             rows = member.indices[start:stop]
-            ranked = rows[np.lexsort((rows, -member.data[start:stop] * known[rows]))]
+            weight, shelf = member.data[start:stop], np.unique(self._shelf[rows], return_inverse=True)[1]
+            typical = np.bincount(shelf, weight)[shelf] if len(rows) else weight
+            ranked = rows[np.lexsort((rows, -weight * typical * known[rows]))]
             by_title: dict[str, str] = {}
             for row in ranked.tolist():
                 if len(by_title) == self.products:
@@ -145,12 +154,23 @@ def c_tf_idf(totals: sparse.csr_array) -> sparse.csr_array:
     return scores
 
 
+def divergence(totals: sparse.csr_array, weight: NDArray[np.float64]) -> sparse.csr_array:
+    """Scores p * log(p / q) of counts by class (k, m): p is the share of a class's `weight` (k,) that has a name, q its
+    share of all weight. A name with more than a third of all weight, and more than two classes' worth, scores 0."""
+    row = np.repeat(np.arange(len(weight)), np.diff(totals.indptr))
+    share = np.asarray(totals.sum(axis=0)).ravel() / max(float(weight.sum()), 1e-30)
+    scores, common = totals.copy(), share[totals.indices]
+    own = np.maximum(totals.data / np.maximum(weight[row], 1e-30), 1e-30)
+    scores.data = np.where(common > max(_BROAD, 2 / len(weight)), 0.0, own * np.log(own / np.maximum(common, 1e-30)))
+    return scores
+
+
 def category_names(paths: Counts, weight: NDArray[np.float64]) -> list[str]:
     """The last name of the most telling category of each class, joined with a second one when the first holds less
     than half of the class's `weight` (k,); empty where no category is known."""
     place = {path: index for index, path in enumerate(paths.names)}
     names = []
-    for row, ranked in enumerate(paths.telling(_CONSIDERED)):
+    for row, ranked in enumerate(paths.first(divergence(paths.matrix, weight), _CONSIDERED)):
         if not ranked:
             names.append("")
             continue

@@ -95,6 +95,11 @@ def test_unknown_ids_are_bad_data_and_plain_tables_are_printed(published):
         ("verify",),
         ("report",),
         ("tokens", "user", "u003"),
+        ("query", "path", "L2-0000"),
+        ("query", "distance", "L1-0000", "L1-0001"),
+        ("query", "between", "L1-0000", "L1-0001", "--by", "vector"),
+        ("query", "advertiser", "a00", "--find", "primitive", "--by", "tokens"),
+        ("query", "primitive", "L1-0000", "--find", "user", "--by", "tokens"),
     ):
         result = strata(*arguments, "--store", store)
         assert result.returncode == 0, result.stderr

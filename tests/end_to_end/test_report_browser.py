@@ -15,6 +15,25 @@ from tests.fixtures.browser import NEEDED, opened
 from tests.flows.report_artifacts import HOSTILE, Artifacts
 
 pytestmark = NEEDED
+CONTRASTS = """
+const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const over = (colours) => {
+  pen.clearRect(0, 0, 1, 1);
+  for (const colour of colours) { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); }
+  return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+const light = (rgb) => rgb.map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, c, i) => sum + [0.2126, 0.7152, 0.0722][i] * c, 0);
+const grounds = (node) => (node ? [...grounds(node.parentElement), getComputedStyle(node).backgroundColor] : []);
+const contrast = (node) => {
+  const ground = grounds(node), ink = getComputedStyle(node).color;
+  const [low, high] = [light(over(ground)), light(over([...ground, ink]))].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
+const least = (name) => Math.min(...[...document.querySelectorAll(name)].map(contrast));
+return Object.fromEntries(arguments[0].map((name) => [name, least(name)]));
+"""
+"""Least contrast (WCAG 2, 1 to 21) between text and ground of each selector's nodes."""
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +164,47 @@ def test_nothing_sticks_out_sideways(browser, width):
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_tree_opens_without_scripts_and_fits_a_phone(browser, page):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    )
+    try:
+        browser.get(page.as_uri())
+        leaf = browser.find_elements(By.CSS_SELECTOR, ".outline > li:nth-child(2) .leaf")[0]
+        assert not leaf.is_displayed()
+        browser.find_element(By.CSS_SELECTOR, ".outline > li:nth-child(2) summary").click()
+        assert leaf.is_displayed()
+        assert leaf.rect["x"] + leaf.rect["width"] <= 400
+        summaries = browser.find_elements(By.CSS_SELECTOR, ".outline > li > details:not([open]) > summary")
+        for summary in summaries:
+            summary.click()
+        shown = [leaf for leaf in browser.find_elements(By.CSS_SELECTOR, ".outline .leaf") if leaf.is_displayed()]
+        assert len(shown) == 24
+        assert all(leaf.rect["x"] + leaf.rect["width"] <= 400 for leaf in shown)
+        assert browser.find_element(By.TAG_NAME, "body").rect["width"] <= 400
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.get(page.as_uri())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground_in_light_and_in_dark(browser, scheme):
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    try:
+        found = browser.execute_script(
+            CONTRASTS, [".lead", ".outline .label", ".outline .terms", ".made span", ".flow td"]
+        )
+        assert min(found.values()) >= 4.5, found
+        body = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+        assert (sum(map(int, body.removeprefix("rgb(").removesuffix(")").split(","))) < 300) == (scheme == "dark")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_hostile_text_is_shown_and_never_run(browser):

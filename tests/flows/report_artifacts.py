@@ -136,7 +136,7 @@ class Artifacts:
     def _learner(self, out: Any) -> None:
         out.write_json("learner.json", {"levels": [8, 8 * self.children]})
 
-    def _supergraph(self, out: Any, levels: int = 2, hostile: bool = True) -> None:
+    def _supergraph(self, out: Any, levels: int = 2, hostile: bool = True, linked: bool = True) -> None:
         rows: list[dict[str, Any]] = []
         for c, family in enumerate(FAMILIES):
             centre = self.random.normal(size=16)
@@ -160,7 +160,11 @@ class Artifacts:
             for r in rows
             if r["parent_id"]
         ]
-        edges.append({"level": 1, "source": "L1-0000", "target": "L1-0002", "relation": "co_purchase", "weight": 0.8})
+        links = [("L1-0000", "L1-0002", "co_purchase", 0.8), ("L1-0000", "L1-0003", "then_purchase", 0.75)]
+        links += [("L1-0000", "L1-0001", "then_purchase", 0.25), ("L1-0005", "L1-0000", "then_purchase", 0.5)]
+        links.append(("L1-0000", "L1-0007", "advertiser_purchase", 1.0))
+        names = ("source", "target", "relation", "weight")
+        edges += [{"level": 1, **dict(zip(names, link, strict=True))} for link in links if linked]
         _write(out, "primitive_edges.parquet", PRIMITIVE_EDGES, edges)
 
     def _primitive(

@@ -115,6 +115,8 @@ def test_flow_edges_are_listed_and_parent_links_are_not(html):
     interests = page_data(html)["interests"]
     flows = {i["id"]: [interests[f]["id"] for f in i["flows"]] for i in interests if i["flows"]}
     assert flows == {"L1-0000": ["L1-0002"]}
+    followed = {i["id"]: [interests[f]["id"] for f in i["next"]] for i in interests if i["next"]}
+    assert followed == {"L1-0000": ["L1-0003", "L1-0001"], "L1-0005": ["L1-0000"]}
 
 
 def test_only_the_heaviest_interests_are_kept_and_shares_stay_those_of_the_whole_level(artifacts, tmp_path):

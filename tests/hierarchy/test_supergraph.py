@@ -45,27 +45,50 @@ def test_the_tree_is_the_planted_one_and_masses_are_shares(made):
         mass = np.array([row["mass"] for row in rows if row["level"] == level])
         assert mass.sum() == pytest.approx(1, abs=1e-5)
         assert (mass > 0).all()
+
+
+def test_primitives_keep_soft_parents_and_the_first_is_the_hardened_one(shop, made):
     edges = made.table("primitive_edges.parquet")
     assert edges.schema.equals(PRIMITIVE_EDGES, check_metadata=True)
+    rows = [row for row in made.table("primitives.parquet").to_pylist() if row["parent_id"]]
     parents = edges.filter(pc.equal(edges["relation"], "parent")).to_pylist()
-    assert {(e["source"], e["target"]) for e in parents} == {
-        (r["primitive_id"], r["parent_id"]) for r in rows if r["parent_id"]
-    }
-    assert all(edge["weight"] == pytest.approx(0.8, abs=1e-5) for edge in parents)
+    assert [edge["source"] for edge in parents] == [row["primitive_id"] for row in rows for _ in range(3)]
+    assert [edge["target"] for edge in parents[::3]] == [row["parent_id"] for row in rows]
+    names = [leaf for _, leaf in TYPES]
+    for row, first in zip(rows, range(0, len(parents), 3), strict=True):
+        vector = shop.direction[names[rows.index(row)]]
+        soft = np.sort(np.exp([vector @ shop.direction[department] / 0.1 for department in DEPARTMENTS]))[::-1][:3]
+        given = [edge["weight"] for edge in parents[first : first + 3]]
+        np.testing.assert_allclose(given, soft / soft.sum(), atol=1e-5)
+    none = shop.run("supergraph-one-parent", supergraph, supergraph.Config(t0=T0, parents=1), INPUTS)
+    edges = none.table("primitive_edges.parquet")
+    alone = edges.filter(pc.equal(edges["relation"], "parent"))
+    assert (alone.num_rows, set(alone["weight"].to_pylist())) == (16, {1.0})
 
 
-def test_flow_stays_within_the_department_that_a_user_likes(made):
+@pytest.mark.parametrize("relation", ["co_purchase", "then_purchase"])
+def test_flow_stays_within_the_department_that_a_user_likes(made, relation):
     edges = [
-        e
-        for e in made.table("primitive_edges.parquet").to_pylist()
-        if e["relation"] == "co_purchase" and e["level"] == 2
+        edge
+        for edge in made.table("primitive_edges.parquet").to_pylist()
+        if edge["relation"] == relation and edge["level"] == 2
     ]
     parent = {row["primitive_id"]: row["parent_id"] for row in made.table("primitives.parquet").to_pylist()}
     within = sum(edge["weight"] for edge in edges if parent[edge["source"]] == parent[edge["target"]])
     total = sum(edge["weight"] for edge in edges)
     assert total == pytest.approx(len({edge["source"] for edge in edges}), abs=1e-4)
     assert within > 0.7 * total
-    assert made.metrics["edges"].keys() == {"parent", "co_purchase"}
+
+
+def test_every_kind_of_link_is_there_at_every_level_and_within_one(made):
+    edges = made.table("primitive_edges.parquet")
+    assert made.metrics["edges"].keys() == {"parent", "co_purchase", "then_purchase", "advertiser_purchase"}
+    for edge in edges.to_pylist():
+        assert edge["source"].startswith(f"L{edge['level']}-")
+        assert edge["target"].startswith(f"L{edge['level'] - (edge['relation'] == 'parent')}-")
+        assert 0 < edge["weight"] <= 1
+    for relation in ("co_purchase", "then_purchase", "advertiser_purchase"):
+        assert 2 in edges.filter(pc.equal(edges["relation"], relation))["level"].to_pylist()
 
 
 def test_levels_say_how_tokens_are_made(made):

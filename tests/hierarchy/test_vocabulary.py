@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from hierarchy.bags import Bags
-from hierarchy.vocabulary import Catalogue, Describer, c_tf_idf, count, unique_labels, words_of
+from hierarchy.vocabulary import Catalogue, Describer, c_tf_idf, count, divergence, unique_labels, words_of
 
 
 def hard(primitives):
@@ -79,6 +79,42 @@ def test_scores_are_class_based_tf_idf():
     assert scores[0, 0] == pytest.approx(3 / 4 * math.log(1 + 3 / 3))
     assert scores[0, 1] == pytest.approx(1 / 4 * math.log(1 + 3 / 2))
     assert scores[1, 2] == pytest.approx(1 / 2 * math.log(1 + 3 / 1))
+
+
+def test_a_category_names_what_it_covers_much_of_not_a_rarity_in_it():
+    paths = ["Food > Tea"] * 8 + ["Food > Rare", "Food > Cups"] + ["Food > Tea"] * 4 + ["Food > Rice"] * 6
+    words = describe([0] * 10 + [1] * 10, ["x"] * 20, paths)
+    assert words[0].label.startswith("Tea")
+
+
+def test_a_category_of_half_the_catalogue_names_nothing_as_long_as_another_can():
+    paths = [
+        "Food > Tea",
+        "Food > Rice",
+        "Food > Jam",
+        "Food > Nuts",
+        "Toys > Kites",
+        "Home > Mats",
+        "Pets > Toys",
+        "x",
+    ]
+    words = describe([0, 0, 0, 0, 1, 2, 3, 4, 5, 6], ["x"] * 10, [*paths[:4], *paths[4:], "y", "z"], k=7)
+    assert "Food" not in words[0].label
+
+
+def test_divergence_is_share_times_log_of_lift():
+    counts = sparse.csr_array(np.array([[3.0, 1.0, 0.0, 4.0], [0.0, 1.0, 4.0, 4.0], [0.0, 0.0, 2.0, 6.0]]))
+    scores = divergence(counts, np.array([4.0, 6.0, 10.0])).toarray()
+    assert scores[0, 0] == pytest.approx(3 / 4 * math.log((3 / 4) / (3 / 20)))
+    assert scores[1, 1] == pytest.approx(1 / 6 * math.log((1 / 6) / (2 / 20)))
+    assert scores[2, 2] == pytest.approx(2 / 10 * math.log((2 / 10) / (6 / 20)))
+    assert scores[:, 3].tolist() == [0, 0, 0], "14 of 20 is more than two of three classes"
+
+
+def test_typical_products_are_of_the_categories_that_make_up_the_primitive():
+    paths = ["A > Tea"] * 4 + ["B > Soap"]
+    words = describe([0] * 5, [f"t{n}" for n in range(5)], paths, engagement=[1, 2, 3, 4, 9], products=3)
+    assert words[0].top_products == ["p3", "p2", "p1"]
 
 
 def test_typical_products_are_those_many_know_and_no_title_comes_twice():
