@@ -90,7 +90,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     out.write_table("id_map.parquet", named.ledger.id_map())
     out.write_json("churn.json", named.churn)
     out.write_json(IDS, named.ledger.as_json())
-    return _metrics(primitives, edges, described, found) | {"churn": named.churn}
+    return {"t0": before, **_metrics(primitives, edges, described, found), "churn": named.churn}
 
 
 def _bags(vectors: Vectors, level: Level) -> Bags:

@@ -27,7 +27,7 @@ def rotation(seed: int, dim: int = DIM) -> np.ndarray:
 
 
 class Retrained:
-    """Refs `learner` and `embeddings` of the shop turned by a random rotation, with permuted prototypes.
+    """Refs `learner` and `embeddings` of the shop turned by a random rotation, with prototypes in another order.
 
     `order[level]` says which planted prototype lies in each row; `drop` are rows of the finest level to leave out;
     `extra` are vectors (n, DIM), on the planted axes, of interests that nobody had before, added to the finest level;
@@ -47,7 +47,7 @@ class Retrained:
         rng, self.turn = np.random.default_rng(seed), rotation(seed)
         planted = [vectors for vectors, _ in learned(shop.refs["learner"])]
         kept = [np.arange(len(planted[0])), np.setdiff1d(np.arange(len(planted[1])), drop)]
-        self.order = [rng.permutation(rows) for rows in kept]
+        self.order = [_none_in_place(rows, rng) for rows in kept]
         vectors = [level[order] for level, order in zip(planted, self.order, strict=True)]
         if extra is not None:
             vectors[1] = np.concatenate([vectors[1], extra])
@@ -84,6 +84,13 @@ class Retrained:
     def _embeddings(self, out: OutputDir) -> dict[str, Any]:
         out.write_table("embeddings.parquet", self.table)
         return self.shop.refs["embeddings"].metrics
+
+
+def _none_in_place(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A random order that is one cycle, so that no row stays where it was."""
+    places, order = rng.permutation(len(rows)), np.empty_like(rows)
+    order[places] = rows[np.roll(places, 1)]
+    return order
 
 
 def _context() -> Any:

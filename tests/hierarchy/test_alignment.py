@@ -64,7 +64,7 @@ def test_a_turned_and_permuted_retrain_keeps_every_id_and_no_bag_changes(shop):
         assert [level[name] for name in ("kept", "minted", "retired")] == [size, 0, 0]
         assert level["strongest_changed"] == 0
         assert level["bag_change"] < 1e-3
-        assert level["raw_strongest_changed"] > 0.6, "without alignment rows mean something else"
+        assert level["raw_strongest_changed"] > 0.99, "without alignment rows mean something else"
     kept = {row["row"]: row for row in fates(made, "kept") if row["level"] == 2}
     assert [kept[row]["old_id"] for row in range(16)] == [f"L2-{place:04d}" for place in again.order[1]]
     assert {row["reason"] for row in kept.values()} == {"under the same parent"}
