@@ -128,6 +128,36 @@ def query(store: Store, snapshot_id: str | None, kind: str, value: str, find: st
     return [hit.as_dict() for hit in hits]
 
 
+def holders(
+    store: Store, snapshot_id: str | None, primitive_id: str, kind: str, k: int, as_of: str | None
+) -> list[dict[str, Any]]:
+    """The `k` entities of type `kind` whose bags hold an interest with most weight, by `as_of` (an ISO date) or now.
+
+    Raises UsageError for an unknown type, BadDataError for an unknown interest.
+    """
+    from hierarchy.query import entities_of
+
+    if kind not in ENTITY_TYPES:
+        raise UsageError(f"unknown entity type {kind!r}: {nearest(kind, ENTITY_TYPES)}")
+    until = None if as_of is None else to_micros(instant(as_of))
+    found = entities_of(store, snapshot.load(store, snapshot_id), primitive_id, kind, k, until)
+    return [
+        {
+            "entity_type": kind,
+            **{**row, "weight": round(row["weight"], 4), "as_of": str(from_micros(row["as_of"]).date())},
+        }
+        for row in found
+    ]
+
+
+def render_holders(found: list[dict[str, Any]]) -> None:
+    """Print the entities of an interest, heaviest first."""
+    table = Table("weight", "type", "id", "bag of", box=SIMPLE)
+    for row in found:
+        table.add_row(f"{row['weight']:.3f}", row["entity_type"], row["entity_id"], row["as_of"])
+    wide_console().print(table)
+
+
 def _parse_vector(text: str) -> np.ndarray:
     try:
         vector = np.asarray(json.loads(text), dtype=np.float32)

@@ -29,16 +29,17 @@ def previous(
     """
     if stage.name != "supergraph":
         return {}
-    name, t0 = inputs["events"].metrics["name"], to_micros(config.cuts.t0)
-    earlier = []
-    for found in snapshot.published(store):
-        date = _date(found, store, name)
-        if date is not None and date < t0:
-            earlier.append((date, found.as_of, found.id, found))
-    if not earlier:
+    found = earlier(store, inputs["events"].metrics["name"], to_micros(config.cuts.t0))
+    if found is None:
         return {}
-    newest = max(earlier)[-1]
-    return {"previous": newest.ref(store, "supergraph"), "previous_embeddings": newest.ref(store, "embeddings")}
+    return {"previous": found.ref(store, "supergraph"), "previous_embeddings": found.ref(store, "embeddings")}
+
+
+def earlier(store: Store, name: str, t0: int) -> Snapshot | None:
+    """The newest published snapshot of log `name` whose vocabulary is of a date before `t0` [us]; None when none is."""
+    dated = [(_date(found, store, name), found) for found in snapshot.published(store)]
+    before = [(date, found.as_of, found.id, found) for date, found in dated if date is not None and date < t0]
+    return max(before)[-1] if before else None
 
 
 def _date(found: Snapshot, store: Store, name: str) -> int | None:
