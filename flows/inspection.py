@@ -141,13 +141,7 @@ def holders(
         raise UsageError(f"unknown entity type {kind!r}: {nearest(kind, ENTITY_TYPES)}")
     until = None if as_of is None else to_micros(instant(as_of))
     found = entities_of(store, snapshot.load(store, snapshot_id), primitive_id, kind, k, until)
-    return [
-        {
-            "entity_type": kind,
-            **{**row, "weight": round(row["weight"], 4), "as_of": str(from_micros(row["as_of"]).date())},
-        }
-        for row in found
-    ]
+    return [{"entity_type": kind, **row, "as_of": str(from_micros(row["as_of"]).date())} for row in found]
 
 
 def render_holders(found: list[dict[str, Any]]) -> None:

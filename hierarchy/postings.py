@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
-from data.engine import session
 from data.errors import UsageError, nearest
 from data.schema import ENTITY_TYPES
 
@@ -46,6 +45,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
     An external sort of all tokens: time n log n, memory `memory_limit` for any number of them.
     """
+    from data.engine import session  # DuckDB takes longer to import than a question to answer
+
     paths = inputs["tokens"].paths(_TOKENS)
     with session(out.work / "spill", ctx.threads, config.memory_limit, QUERIES, "postings") as engine:
         pieces = engine.tables("postings", POSTINGS, tokens=paths)

@@ -92,7 +92,7 @@ def test_equal_tokens_give_equal_bytes_however_many_threads(shop):
 def test_wrong_questions_are_answered_with_the_nearest_right_one(shop):
     found = Snapshot("s", {name: shop.refs[name].key for name in ("postings", "supergraph")}, "", "", 0)
     assert asked(shop.store, found, "L2-0003", "user", 2) == entities_of(shop.refs["postings"], "L2-0003", "user", 2)
-    with pytest.raises(BadDataError, match="no primitive 'L2-0099'.*did you mean"):
+    with pytest.raises(BadDataError, match=r"no primitive 'L2-0099'.*did you mean"):
         asked(shop.store, found, "L2-0099", "user")
     with pytest.raises(UsageError, match="did you mean 'user'"):
         entities_of(shop.refs["postings"], "L2-0003", "usr")
