@@ -66,7 +66,9 @@ STAGES = (
     Stage("histories", ranking.histories, ("events",)),
     Stage("examples", ranking.examples, ("events", "features", "tokens", "histories"), "t2"),
     Stage("ranker", ranking.train, ("examples",), "t2"),
-    Stage("report", flows.report, ("events", "supergraph", "tokens", "index", "evaluation", "ranker"), "t2"),
+    Stage(
+        "report", flows.report, ("events", "supergraph", "tokens", "postings", "index", "evaluation", "ranker"), "t2"
+    ),
 )
 
 

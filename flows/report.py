@@ -124,6 +124,7 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     quality = [
         tables.retrieval(inputs["evaluation"].json("retrieval.json")),
         tables.levels(inputs["evaluation"].json("levels.json")),
+        tables.churn(inputs["supergraph"].metrics.get("churn", {})),
         tables.search_index(inputs["index"].metrics),
     ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
