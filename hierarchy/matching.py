@@ -17,7 +17,7 @@ from hierarchy.bags import Bags, Vectors, cosines
 
 Rows = NDArray[np.int64]
 
-_BLOCK = 1_024  # old primitives compared at once on the greedy path
+_BLOCK = 256  # old primitives compared at once on the greedy path
 _CANDIDATES = 32  # new primitives remembered for each old one on the greedy path
 _ENTITIES = 16_384  # entities whose bags are laid over each other at once
 
@@ -39,9 +39,11 @@ class Likeness(NamedTuple):
 
     def between(self, rows: Rows, columns: Rows) -> NDArray[np.float64]:
         """Likeness (r, c) of some old with some new primitives, at most 1; four digits, so that no last bit decides."""
-        cosine = cosines(self.old[rows], self.new[columns]).astype(np.float64)
-        shared = self.jaccard[rows][:, columns].toarray()
-        return np.asarray(np.round(self.cosine_weight * cosine + (1 - self.cosine_weight) * shared, 4))
+        alike = cosines(self.old[rows], self.new[columns]).astype(np.float64)
+        alike *= self.cosine_weight
+        shared = sparse.coo_array(self.jaccard[rows][:, columns])
+        alike[shared.row, shared.col] += (1 - self.cosine_weight) * shared.data
+        return np.asarray(np.round(alike, 4, out=alike))
 
 
 class Match(NamedTuple):
@@ -116,7 +118,7 @@ def assign(
 ) -> tuple[Rows, Rows, NDArray[np.float64]]:
     """Pairs (old rows, new rows, likeness) of an assignment between `rows` and `columns`; exact up to `exact_limit`.
 
-    Memory: 16 bytes x rows x columns when exact, else one block and 32 candidates for each row.
+    Memory: 24 bytes x rows x columns when exact, else one block and 32 candidates for each row.
     """
     if max(len(rows), len(columns)) > exact_limit:
         return greedy(likeness, rows, columns, threshold)
@@ -128,9 +130,8 @@ def hungarian(
 ) -> tuple[Rows, Rows, NDArray[np.float64]]:
     """The one-to-one pairs of greatest summed likeness, none below `threshold` (above 0)."""
     alike = likeness.between(rows, columns)
-    gain = np.where(alike >= threshold, alike, 0.0)
-    one, other = linear_sum_assignment(gain, maximize=True)
-    kept = gain[one, other] > 0
+    one, other = linear_sum_assignment(np.where(alike >= threshold, -alike, 0.0))
+    kept = alike[one, other] >= threshold
     one, other = one[kept], other[kept]
     return rows[one], columns[other], alike[one, other]
 
@@ -162,7 +163,8 @@ def _candidates(likeness: Likeness, rows: Rows, columns: Rows, threshold: float)
     for start in range(0, len(rows), _BLOCK):
         own = rows[start : start + _BLOCK]
         alike = likeness.between(own, columns)
-        best = np.argsort(-alike, axis=1, kind="stable")[:, :_CANDIDATES]
+        count = min(_CANDIDATES, len(columns))
+        best = np.argpartition(alike, len(columns) - count, axis=1)[:, len(columns) - count :]
         found = np.take_along_axis(alike, best, axis=1)
         parts.append((np.repeat(own, best.shape[1]), columns[best.ravel()], found.ravel()))
     old, new, alike = (np.concatenate(part) for part in zip(*parts, strict=True))
