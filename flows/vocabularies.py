@@ -75,7 +75,8 @@ def pair(store: Store, old: str | None, new: str | None) -> tuple[Snapshot, Snap
 
 
 def _comes_before(store: Store, found: Snapshot, later: Snapshot) -> bool:
-    whole = all(stage in found.stages for stage in (*_NEEDED, "tokens"))
+    keys = [(stage, found.stages.get(stage)) for stage in (*_NEEDED, "tokens")]
+    whole = all(key is not None and store.find(stage, key) is not None for stage, key in keys)
     return whole and found.id != later.id and _when(store, found) < _when(store, later)
 
 

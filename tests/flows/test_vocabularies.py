@@ -69,6 +69,11 @@ def test_another_log_and_a_deleted_vocabulary_are_not_gone_on_from(shop, grown, 
         refs = {name: store.get(name, key) for name, key in found.stages.items()}
         snapshot.publish(bare, refs, found.vocab_version, found.model_version, found.as_of)
     assert vocabularies.previous(stage, config, {"events": events}, bare) == {}, "its artifacts are gone"
+    for name in ("supergraph", "tokens"):
+        (bare.root / name).mkdir()
+        (bare.root / name / second.stages[name]).symlink_to(store.root / name / second.stages[name])
+    with pytest.raises(UsageError, match="none before it"):
+        vocabularies.pair(bare, None, second.id)
 
 
 def test_diff_compares_the_published_snapshot_with_the_one_before_it(grown):
