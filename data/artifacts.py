@@ -109,6 +109,10 @@ class ArtifactRef:
         """Recorded rows of a file, or of all files below a folder named with its closing slash."""
         return sum(int(self.manifest["files"][part]["rows"]) for part in self._parts(name))
 
+    def paths(self, name: str) -> list[str]:
+        """Where a file lies, or all those below a folder named with its closing slash, for readers of many files."""
+        return [str(self.file(part)) for part in self._parts(name)]
+
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table:
         """A Parquet file as an Arrow table (page checksums verified), or all those below a folder one after the other.
 

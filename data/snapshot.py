@@ -66,6 +66,11 @@ def load(store: Store, snapshot_id: str | None = None) -> Snapshot:
         raise BadDataError(f"snapshot {path} is torn ({error}): run the pipeline again to republish it") from error
 
 
+def published(store: Store) -> list[Snapshot]:
+    """Every snapshot of the store, in order of id; raises BadDataError for a torn one."""
+    return [load(store, path.stem) for path in sorted((store.root / "snapshots").glob("[!.]*.json"))]
+
+
 def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with open(draft, "w", encoding="utf-8") as stream:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from data.artifacts import Store
 from data.errors import StrataError
@@ -24,6 +25,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+class BagByDefault(TyperGroup):
+    """`strata tokens user 7` means `strata tokens bag user 7`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `bag` before arguments that begin with no command of this group."""
+        return super().parse_args(ctx, args if not args or args[0] in (*self.commands, "--help") else ["bag", *args])
+
+
+tokens_app = typer.Typer(
+    cls=BagByDefault,
+    help="Bags of meaning: of one entity (`strata tokens user 7`), entities of an interest, changes between snapshots.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(tokens_app, name="tokens")
 
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of artifacts and snapshots.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -185,7 +203,7 @@ def query(
     _print(questions.ask(Store(store), snapshot, question), as_json, questions.render)
 
 
-@app.command()
+@tokens_app.command("bag")
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
     entity_id: Annotated[str, typer.Argument(help="The entity's id in your own data.")],
@@ -200,6 +218,46 @@ def tokens(
     from flows import inspection
 
     _print(inspection.tokens(Store(store), snapshot, entity_type, entity_id, as_of), as_json, inspection.render_tokens)
+
+
+@tokens_app.command("entities")
+def tokens_entities(
+    primitive_id: Annotated[str, typer.Argument(help="An interest's id, such as L2-0007.")],
+    entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")] = "product",
+    k: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    as_of: Annotated[str | None, typer.Option(help="Bags of this date; the newest of each entity if left out.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The entities whose bags hold an interest, those first in which it weighs most."""
+    from flows import inspection
+
+    found = inspection.holders(Store(store), snapshot, primitive_id, entity_type, k, as_of)
+    _print(found, as_json, inspection.render_holders)
+
+
+@tokens_app.command("diff")
+def tokens_diff(
+    old: Annotated[
+        str | None,
+        typer.Argument(help="The earlier snapshot's id; the one that the later vocabulary goes on from if left out."),
+    ] = None,
+    new: Annotated[str | None, typer.Argument(help="The later snapshot's id; the published one if left out.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="Compare bags of this date; the last that both reach if left out.")
+    ] = None,
+    moves: Annotated[int, typer.Option(min=0, help="Commonest changes shown of each level.")] = 5,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+) -> None:
+    """Churn between two snapshots: ids kept, minted and retired, and how many entities' tokens changed.
+
+    `previous` and `CURRENT` will do for ids. Figures "unaligned" are those without stable ids, by rows of the learners.
+    """
+    from flows import token_diff
+
+    _print(token_diff.diff(Store(store), old, new, as_of, moves), as_json, token_diff.render)
 
 
 @app.command()

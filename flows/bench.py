@@ -43,7 +43,7 @@ def run(name: str, options: Sequence[str], folder: Path = FOLDER) -> list[dict[s
     known = benchmarks(folder)
     if name not in known:
         raise UsageError(f"no benchmark {name!r}: {nearest(name, known)}")
-    before = len(_rows(name, folder))
+    before = _counts(folder)
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *options]
     code = subprocess.run(command, cwd=folder.parents[1], stdout=sys.stderr).returncode
     if code:
@@ -52,13 +52,19 @@ def run(name: str, options: Sequence[str], folder: Path = FOLDER) -> list[dict[s
         )
         failure.exit_code = code
         raise failure
-    return _rows(name, folder)[before:]
+    return [row for file in _files(folder) for row in _rows(file)[before.get(file, 0) :]]
 
 
-def _rows(name: str, folder: Path) -> list[dict[str, str]]:
-    file = folder / "results" / f"{name}.csv"
-    if not file.exists():
-        return []
+def _files(folder: Path) -> list[Path]:
+    """All tables of results: a benchmark may append to that of another one about the same thing."""
+    return sorted((folder / "results").glob("*.csv"))
+
+
+def _counts(folder: Path) -> dict[Path, int]:
+    return {file: len(_rows(file)) for file in _files(folder)}
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
     with open(file, newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 

@@ -21,6 +21,7 @@ import graph.build
 import hierarchy.embed
 import hierarchy.evaluate
 import hierarchy.index
+import hierarchy.postings
 import hierarchy.supergraph
 import hierarchy.tokens
 import hierarchy.train
@@ -54,6 +55,7 @@ STAGES = (
     Stage("embeddings", hierarchy.embed, ("graph", "features", "learner"), "t0"),
     Stage("supergraph", hierarchy.supergraph, ("events", "graph", "features", "learner", "embeddings"), "t0"),
     Stage("tokens", hierarchy.tokens, ("embeddings", "supergraph"), "t0"),
+    Stage("postings", hierarchy.postings, ("tokens",), "t0"),
     Stage("index", hierarchy.index, ("events", "embeddings", "supergraph"), "t0"),
     Stage(
         "evaluation",
@@ -64,7 +66,9 @@ STAGES = (
     Stage("histories", ranking.histories, ("events",)),
     Stage("examples", ranking.examples, ("events", "features", "tokens", "histories"), "t2"),
     Stage("ranker", ranking.train, ("examples",), "t2"),
-    Stage("report", flows.report, ("events", "supergraph", "tokens", "index", "evaluation", "ranker"), "t2"),
+    Stage(
+        "report", flows.report, ("events", "supergraph", "tokens", "postings", "index", "evaluation", "ranker"), "t2"
+    ),
 )
 
 
@@ -97,6 +101,7 @@ class PipelineConfig(StageConfig):
     embeddings: hierarchy.embed.Config
     supergraph: hierarchy.supergraph.Config
     tokens: hierarchy.tokens.Config
+    postings: hierarchy.postings.Config
     index: hierarchy.index.Config
     evaluation: hierarchy.evaluate.Config
     histories: ranking.histories.Config

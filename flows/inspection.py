@@ -102,6 +102,30 @@ def render_verify(checked: list[dict[str, Any]]) -> None:
         print(f"ok  {entry['stage']:<11} {entry['key']}  {entry['files']:>3} files  {entry['bytes'] / 1e6:>9,.1f} MB")
 
 
+def holders(
+    store: Store, snapshot_id: str | None, primitive_id: str, kind: str, k: int, as_of: str | None
+) -> list[dict[str, Any]]:
+    """The `k` entities of type `kind` whose bags hold an interest with most weight, by `as_of` (an ISO date) or now.
+
+    Raises UsageError for an unknown type, BadDataError for an unknown interest.
+    """
+    from hierarchy.query import entities_of
+
+    if kind not in ENTITY_TYPES:
+        raise UsageError(f"unknown entity type {kind!r}: {nearest(kind, ENTITY_TYPES)}")
+    until = None if as_of is None else to_micros(instant(as_of))
+    found = entities_of(store, snapshot.load(store, snapshot_id), primitive_id, kind, k, until)
+    return [{"entity_type": kind, **row, "as_of": str(from_micros(row["as_of"]).date())} for row in found]
+
+
+def render_holders(found: list[dict[str, Any]]) -> None:
+    """Print the entities of an interest, heaviest first."""
+    table = Table("weight", "type", "id", "bag of", box=SIMPLE)
+    for row in found:
+        table.add_row(f"{row['weight']:.3f}", row["entity_type"], row["entity_id"], row["as_of"])
+    wide_console().print(table)
+
+
 def tokens(
     store: Store, snapshot_id: str | None, entity_type: str, entity_id: str, as_of: str | None
 ) -> dict[str, Any]:

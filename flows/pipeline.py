@@ -20,7 +20,7 @@ from data.context import RunContext
 from data.progress import Progress
 from data.schema import to_micros
 from data.snapshot import Snapshot
-from flows import media, previous
+from flows import media, previous, vocabularies
 from flows.config import PipelineConfig, Stage
 from flows.tasks import git_state, library_versions, run_stage
 
@@ -69,6 +69,7 @@ def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runne
         earlier = previous.resolve(stage, config, inputs, store)
         if earlier is not None:
             inputs["previous"] = earlier
+        inputs |= vocabularies.previous(stage, config, inputs, store)
         refs[stage.name] = runner(stage, config, inputs, store, ctx)
         record.finished(refs[stage.name])
     if until is not None:

@@ -125,6 +125,7 @@ def render(config: Config, inputs: Mapping[str, ArtifactRef], drawn: Mapping[str
     quality = [
         tables.retrieval(inputs["evaluation"].json("retrieval.json")),
         tables.levels(inputs["evaluation"].json("levels.json")),
+        tables.churn(inputs["supergraph"].metrics.get("churn", {})),
         tables.search_index(inputs["index"].metrics),
     ]
     environment = Environment(

@@ -122,6 +122,26 @@ def levels(rows: Sequence[Row]) -> Table:
     )
 
 
+def churn(found: Mapping[str, Any]) -> Table:
+    """What became of the previous vocabulary's ids, and of the bags of entities that both runs know; no rows when this
+    vocabulary is the first."""
+    return table(
+        "Since the vocabulary before",
+        "Interests are matched to those of the previous vocabulary, so that an id goes on to mean the same. Kept: ids "
+        "that both have. New and retired: ids that only this or only the previous one has; a retired id is never given "
+        "again. Main interest changed: share of the people, products and advertisers known to both whose strongest "
+        "interest has another id than before, at this vocabulary's date; in brackets, had nothing been matched.",
+        ["Level", "Kept", "New", "Retired", "Main interest changed", "Change of a bag"],
+        ({"cells": _churned(row)} for row in found.get("levels", ()) if found.get("previous")),
+    )
+
+
+def _churned(row: Row) -> list[str]:
+    counts = [figure(row[name]) for name in ("kept", "minted", "retired")]
+    pairs = ((row.get(name), row.get(f"raw_{name}")) for name in ("strongest_changed", "bag_change"))
+    return [f"Level {row['level']}", *counts, *("–" if one is None else f"{one:.1%} ({raw:.1%})" for one, raw in pairs)]
+
+
 def search_index(metrics: Mapping[str, Any]) -> Table:
     """Size and recall of each nearest-neighbour index, as the index stage measured them."""
     vectors, recall = metrics.get("vectors", {}), metrics.get("recall@10", {})

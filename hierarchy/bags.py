@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
@@ -34,11 +36,18 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within it a matrix product's bits do not depend on how many threads the machine has."""
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
 def cosines(vectors: Vectors, prototypes: Vectors) -> Vectors:
     """Inner products (n, k) of unit rows (n, d) and (k, d); a row's bits depend on no other row and no thread count."""
     found = np.empty((len(vectors), len(prototypes)), np.float32)
     block = np.zeros((BLOCK, prototypes.shape[1]), np.float32)
-    with _libraries().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         for start in range(0, len(vectors), BLOCK):
             part = vectors[start : start + BLOCK]
             block[: len(part)] = part

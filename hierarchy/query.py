@@ -164,6 +164,21 @@ class InterestIndex:
         return list(best.values())
 
 
+def entities_of(
+    store: Store, snapshot: Snapshot, primitive_id: str, kind: str, k: int = 10, as_of: int | None = None
+) -> list[dict[str, Any]]:
+    """The `k` entities of a type whose bags at `as_of` [us] (the newest if left out) hold a primitive, heaviest first.
+
+    Each with entity_id, weight, as_of. Raises UsageError for an unknown type, BadDataError for an unknown primitive.
+    """
+    from hierarchy import postings
+
+    known = _read(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id"])["primitive_id"].to_pylist()
+    if primitive_id not in known:
+        raise _unknown("primitive", primitive_id, sorted(known))
+    return postings.entities_of(snapshot.ref(store, "postings"), primitive_id, kind, k, as_of)
+
+
 def tokens_of(
     store: Store, snapshot: Snapshot, entity_type: str, entity_id: str, as_of: int | None = None
 ) -> list[dict[str, Any]]:

@@ -24,9 +24,12 @@ from data.errors import UsageError
 from data.schema import ENTITY_TYPES, PRIMITIVES, to_micros
 from graph.sampler import TemporalSampler
 from graph.store import GraphStore, index_in
+from hierarchy.alignment import Config as Alignment
+from hierarchy.alignment import Named, name_again, name_first
 from hierarchy.asof import AsOfVectors, read_as_of
 from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
-from hierarchy.levels import Level, learned, primitive_id
+from hierarchy.levels import Level, learned
+from hierarchy.public_ids import IDS
 from hierarchy.relations import flow_links, parent_links
 from hierarchy.vocabulary import Catalogue, Describer, membership
 
@@ -55,17 +58,25 @@ class Config(StageConfig):
     parents: int = Field(default=3, ge=1, description="Soft links kept from each primitive to the level above.")
     terms: int = Field(default=8, ge=1, description="Telling terms kept of each primitive.")
     products: int = Field(default=8, ge=1, description="Typical products kept of each primitive.")
+    alignment: Alignment = Field(
+        default=Alignment(), description="How public ids outlive a retrain; no effect without an earlier one."
+    )
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Write primitives.parquet, primitive_edges.parquet and levels.json (level, k, top, tau: how tokens are made).
+
+    Rows of primitives.parquet are in the learner's order within a level. With inputs `previous` (an earlier
+    supergraph) and `previous_embeddings` primitives keep the public ids of their counterparts there; id_map.parquet
+    tells what became of each id, churn.json what that does to bags, ids.json what the next vocabulary must know.
 
     Time: entities x primitives for the bags, one pass over the events for the flow (hierarchy.flow). Memory: the
     embeddings at T0, the bags of all entities, and 4 bytes x products x primitives of the finest level.
     """
     before = to_micros(config.t0)
     entities = {kind: read_as_of(inputs["embeddings"], kind, before) for kind in ENTITY_TYPES}
-    levels = _levels(config, inputs["learner"], entities)
+    named = _named(config, inputs, _levels(config, inputs["learner"], entities), entities)
+    levels = named.levels
     products = entities["product"]
     found = [_bags(products.vectors[:, 0], level) for level in levels]
     store = GraphStore.open(inputs["graph"])
@@ -83,24 +94,37 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     out.write_table("primitives.parquet", primitives)
     out.write_table("primitive_edges.parquet", edges)
     out.write_json("levels.json", described)
-    return _metrics(primitives, edges, described, found)
+    out.write_table("id_map.parquet", named.ledger.id_map())
+    out.write_json("churn.json", named.churn)
+    out.write_json(IDS, named.ledger.as_json())
+    return {"t0": before, **_metrics(primitives, edges, described, found), "churn": named.churn}
 
 
 def _bags(vectors: Vectors, level: Level) -> Bags:
     return cut(softmax(cosines(vectors, level.vectors) / np.float32(level.tau)), level.top)
 
 
+def _named(
+    config: Config, inputs: Mapping[str, ArtifactRef], levels: list[Level], entities: Mapping[str, AsOfVectors]
+) -> Named:
+    """The levels under public ids."""
+    if "previous" not in inputs:
+        return name_first(levels)
+    earlier = inputs["previous"], inputs["previous_embeddings"]
+    return name_again(config.alignment, levels, *earlier, entities, to_micros(config.t0))
+
+
 def _levels(config: Config, learner: ArtifactRef, entities: Mapping[str, AsOfVectors]) -> list[Level]:
+    """The learner's levels, still without ids."""
     found = learned(learner)
     if config.tau and len(config.tau) != len(found):
         raise UsageError(f"supergraph.tau: expected one number for each of {len(found)} levels, got {config.tau}")
     probes, groups = _probes(entities)
     levels = []
     for index, (vectors, top) in enumerate(found):
-        ids = pa.array([primitive_id(index + 1, row) for row in range(len(vectors))])
         perplexity = 1 + config.spread * (min(top, len(vectors)) - 1)
         tau = config.tau[index] if config.tau else fit_tau(cosines(probes, vectors), groups, perplexity)
-        levels.append(Level(index + 1, ids, vectors, top, tau))
+        levels.append(Level(index + 1, pa.nulls(len(vectors), pa.string()), vectors, top, tau))
     return levels
 
 

@@ -15,8 +15,8 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig
 from data.errors import UsageError
 from data.schema import TOKENS
-from hierarchy.bags import Bags, Vectors, cosines, cut, entropy, softmax
-from hierarchy.levels import Level, published
+from hierarchy.bags import Bags, Vectors, entropy
+from hierarchy.levels import Level, bags_of, published
 
 _ROWS = 16_384  # tokens of a row group: small, so that one entity is found without reading many others
 _BAG = ["entity_type", "entity_id", "as_of"]
@@ -48,7 +48,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
         def tables() -> Iterator[pa.Table]:
             for start, stop in _spans(len(first) - 1, _ROWS // sum(level.top for level in levels)):
                 rows = order[first[start] : first[stop]]
-                found = _bags(levels, vectors[rows], first[start : stop + 1] - first[start])
+                found = bags_of(levels, vectors[rows], first[start : stop + 1] - first[start])
                 for number, part in enumerate(found):
                     sums[number] += entropy(part.weight).sum(), part.residual.sum(dtype=np.float64)
                 yield _table(levels, found, keys.take(pa.array(order[first[start:stop]])), version)
@@ -99,18 +99,6 @@ def _starts(keys: pa.Table, order: NDArray[np.uint64]) -> NDArray[np.int64]:
 def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
     size = max(size, 1)
     return ((start, min(start + size, count)) for start in range(0, count, size))
-
-
-def _bags(levels: Sequence[Level], vectors: Vectors, first: NDArray[np.int64]) -> list[Bags]:
-    """Bags by level; `first` (bags + 1,) says which vectors are the heads of each."""
-    heads = np.diff(first)
-    found = []
-    for level in levels:
-        share = softmax(cosines(vectors, level.vectors) / np.float32(level.tau))
-        if len(heads) < len(vectors):
-            share = np.asarray(np.add.reduceat(share, first[:-1], axis=0) / heads[:, None], np.float32)
-        found.append(cut(share, level.top))
-    return found
 
 
 def _table(levels: Sequence[Level], found: Sequence[Bags], keys: pa.Table, version: str) -> pa.Table:

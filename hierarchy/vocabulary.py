@@ -3,11 +3,13 @@
 Class-based TF-IDF (Grootendorst, 2022, arXiv:2203.05794): all titles of a primitive are one document, each product
 counting with its token weight. A category, at whatever depth, names a primitive by what it adds to the divergence of
 the primitive from the catalogue (Kullback and Leibler, 1951): it has to cover much of the one and little of the other.
+Abbreviations are written out first (abbreviations.py), so that "frzn" and "frozen" are one word.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from string import capwords
 from typing import NamedTuple
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from data.categories import SEPARATOR, category_ids
+from hierarchy.abbreviations import Abbreviations
 from hierarchy.bags import Bags
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -80,7 +83,9 @@ class Describer:
 
     def __init__(self, catalogue: Catalogue, terms: int = 8, products: int = 8) -> None:
         self.catalogue, self.terms, self.products = catalogue, terms, products
-        self._titles = count([words_of(title) for title in catalogue.titles])
+        titles = [words_of(title) for title in catalogue.titles]
+        self._whole = Abbreviations(_uses(titles, catalogue.categories))
+        self._titles = count([sorted({self._whole.word(word) for word in words}) for words in titles])
         self._paths = count([category_ids((path or "").split(SEPARATOR)) for path in catalogue.categories])
         self._shelf = np.unique([path or "" for path in catalogue.categories], return_inverse=True)[1]
 
@@ -94,7 +99,7 @@ class Describer:
         titles, paths = self._titles.within(member), self._paths.within(member)
         terms = titles.telling(max(self.terms, 2))
         names = [
-            name or " & ".join(map(capwords, words[:2])) or "Unnamed"
+            self._whole.text(name) or " & ".join(map(capwords, words[:2])) or "Unnamed"
             for name, words in zip(category_names(paths, weight), terms, strict=True)
         ]
         labels = unique_labels(names, titles, weight)
@@ -124,6 +129,14 @@ class Describer:
 def words_of(title: str | None) -> list[str]:
     """The words of a title that can tell interests apart: no numbers, no stop words, in lower case, each once."""
     return sorted(set(_WORD.findall((title or "").lower())) - _STOP)
+
+
+def _uses(titles: Sequence[Sequence[str]], categories: Sequence[str | None]) -> Counter[str]:
+    """How many titles and category paths use each word."""
+    uses = Counter(word for words in titles for word in words)
+    for path, times in Counter(path for path in categories if path).items():
+        uses.update(dict.fromkeys(words_of(path), times))
+    return uses
 
 
 def count(documents: Sequence[Sequence[str]]) -> Counts:

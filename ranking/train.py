@@ -60,6 +60,8 @@ class Config(StageConfig):
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Fit every model, arm and seed; write models/, ranker.json, evaluation.json, comparison.json, predictions.parquet.
 
+    primitives.parquet says which public id each row of the interest tables stands for, so that a ranker can be read
+    under a later vocabulary: an id that is kept there means the same interest.
     Each finished fit is kept in the work folder, so a killed run repeats at most one. Time grows with
     fits x max_rows x epochs; memory with the embedding tables and one batch, examples stay on disk.
     Networks are fitted on one thread: their operations are too small to share, and `ctx.threads` changes no bit.
@@ -72,6 +74,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
             outcomes.append(_outcome(setup, fit, fit == plan[0], out, ctx))
             step.advance()
     check_equal_parameters({o.fit.arm: o.state["rows"][0]["parameters"] for o in outcomes if o.fit.model == "ranker"})
+    out.adopt(inputs["examples"], "tokens/primitives.parquet", "primitives.parquet")
     return _write(config, setup, outcomes, out, ctx)
 
 

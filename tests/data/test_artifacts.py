@@ -267,3 +267,15 @@ def test_a_torn_file_is_not_adopted(store, make_ref, ref):
         stream.write(b"x")
     with pytest.raises(BadDataError, match="torn"):
         make_ref(store, "stage", lambda out: out.adopt(ref, "rows.parquet"), "taken")
+
+
+def test_paths_name_one_file_or_all_below_a_folder(store, make_ref):
+    def write(out):
+        for name in ("b/2.json", "b/1.json", "a.json"):
+            out.write_json(name, name)
+
+    ref = make_ref(store, "stage", write, "paths")
+    assert ref.paths("a.json") == [str(ref.path / "a.json")]
+    assert ref.paths("b/") == [str(ref.path / "b" / name) for name in ("1.json", "2.json")]
+    with pytest.raises(BadDataError, match="expected file"):
+        ref.paths("c.json")

@@ -23,6 +23,13 @@ def test_current_names_the_newest_and_older_ones_stay_loadable(store, refs):
     assert (first.as_of, first.stages) == (10, {"events": "k0", "tokens": "k0"})
 
 
+def test_all_that_were_published_are_listed_and_a_draft_is_not(store, refs):
+    assert snapshot.published(store) == []
+    made = [snapshot.publish(store, refs[number], "v", "m", number) for number in (0, 1)]
+    (store.root / "snapshots" / ".draft.json").write_text("{")
+    assert snapshot.published(store) == sorted(made, key=lambda found: found.id)
+
+
 def test_the_id_depends_on_the_artifacts_only(store, refs):
     one = snapshot.publish(store, refs[0], "v0", "m0", 10)
     again = snapshot.publish(store, dict(reversed(refs[0].items())), "v0", "m0", 10)

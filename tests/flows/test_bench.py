@@ -47,6 +47,12 @@ def test_a_run_returns_the_rows_it_appended_and_passes_options(checkout, capfd):
     assert "chatter" not in capfd.readouterr().out
 
 
+def test_rows_may_go_to_the_table_of_another_benchmark(checkout):
+    (checkout / "count.py").rename(checkout / "recount.py")
+    rows = bench.run("recount", ["--size=4"], checkout)
+    assert [(row["what"], row["p50"]) for row in rows] == [("--size=4", "2")]
+
+
 def test_an_unknown_name_gets_the_nearest(checkout):
     with pytest.raises(UsageError, match="did you mean 'count'"):
         bench.run("cuont", [], checkout)

@@ -298,3 +298,17 @@ def test_page_refuses_numbers_that_json_cannot_hold(artifacts):
 
 def test_every_setting_is_described():
     assert all(field.description for field in report.Config.model_fields.values())
+
+
+def test_what_changed_since_the_vocabulary_before_is_told_only_where_there_was_one(html):
+    assert "Since the vocabulary before" not in html
+    first = {"previous": None, "levels": [{"level": 1, "kept": 0, "minted": 4, "retired": 0}]}
+    assert list(report_tables.churn(first)["rows"]) == report_tables.churn({})["rows"] == []
+    changes = {"strongest_changed": 0.031, "raw_strongest_changed": 0.94, "bag_change": 0.1, "raw_bag_change": 0.9}
+    known = {"level": 1, "kept": 3, "minted": 1, "retired": 2, "entities": 90, **changes}
+    unknown = {"level": 2, "kept": 0, "minted": 1200, "retired": 0}
+    rows = report_tables.churn({"previous": "v1", "levels": [known, unknown]})["rows"]
+    assert [row["cells"] for row in rows] == [
+        ["Level 1", "3", "1", "2", "3.1% (94.0%)", "10.0% (90.0%)"],
+        ["Level 2", "0", "1,200", "0", "–", "–"],
+    ]

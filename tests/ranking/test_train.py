@@ -75,6 +75,15 @@ def test_predictions_hold_every_test_row_once_a_fit(ranker: ArtifactRef, example
         assert (weights * score).sum() / (weights * labels).sum() == pytest.approx(row["calibration"], rel=1e-4)
 
 
+def test_a_ranker_says_which_public_id_each_row_of_its_tables_is(
+    ranker: ArtifactRef, examples_ref: ArtifactRef
+) -> None:
+    told = ranker.table("primitives.parquet")
+    assert told.equals(examples_ref.table("tokens/primitives.parquet"))
+    levels = Examples.open(examples_ref).levels
+    assert [told["level"].to_pylist().count(level.level) for level in levels] == [level.size for level in levels]
+
+
 def test_the_comparison_pairs_the_arms_by_seed(ranker: ArtifactRef) -> None:
     found = ranker.json("comparison.json")
     paired = found["tokens_vs_no_tokens"]

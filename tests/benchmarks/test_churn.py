@@ -1,0 +1,52 @@
+"""The retrain benchmark on the fixture shop: two vocabularies, one chain of ids, rows that say what changed."""
+
+import csv
+import dataclasses
+
+import pytest
+
+from data import snapshot
+from data.artifacts import Store
+from data.errors import BadDataError
+from flows import token_diff
+from tests.benchmarks import churn, rows
+from tests.fixtures.vocabularies import copy_shop
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("churn")
+    config = copy_shop(folder)
+    quick = config.read_text().replace("steps = 40", "steps = 20")
+    config.write_text(quick.replace("t0 = 2024-02-20", "t0 = 2024-02-06"))
+    store = Store(folder / "store")
+    return store, churn.retrain("demo", config, 14, 7, store, folder / "results"), folder / "results" / "hierarchy.csv"
+
+
+def test_rows_tell_every_level_with_and_without_alignment(measured):
+    _, found, file = measured
+    with open(file, newline="", encoding="utf-8") as stream:
+        made = list(csv.DictReader(stream))
+    assert list(made[0]) == list(rows.COLUMNS)
+    assert len({row["shape"] for row in made}) == 1
+    assert made[0]["shape"].startswith("shop, seed 7, t0 2024-02-06 and 2024-02-20, bags of 2024-03-")
+    metric = churn._NAMED["strongest_changed"]
+    for level in found["levels"]:
+        own = [row for row in made if row["what"] == f"level {level['level']}, {level['entities']} entities"]
+        told = {row["peer"]: float(row["p50"]) for row in own if row["metric"] == metric}
+        assert told == {"aligned": level["strongest_changed"], "not aligned": level["raw_strongest_changed"]}
+        assert told["aligned"] < told["not aligned"]
+    assert {row["metric"] for row in made if row["what"] == "Procrustes"} == {"residual", "cosine"}
+    assert any("product, rare" in row["what"] for row in made)
+
+
+def test_vocabularies_that_do_not_belong_together_are_refused(measured):
+    store, _, _ = measured
+    two = sorted(snapshot.published(store), key=lambda found: found.ref(store, "supergraph").metrics["t0"])
+    found = token_diff.diff(store, two[1].id, two[0].id, None, 0)
+    with pytest.raises(BadDataError, match="does not go on"):
+        churn._check(store, two[1], two[0], found)
+    with pytest.raises(BadDataError, match="one interest"):
+        churn._check(store, two[0], dataclasses.replace(two[0]), {**found, "aligned": True})
