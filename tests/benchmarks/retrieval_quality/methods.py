@@ -50,6 +50,9 @@ def _ordered(known: Known) -> bool:
 
 
 def _decays(known: Known) -> Sequence[float]:
+    """Of the history an occasion back: single purchases in order fade fast, whole baskets slowly."""
+    if known.time_kind == "clock":
+        return (0.9, 0.7, 0.8, 0.97, 1.0)
     return (0.75, 0.5, 0.6, 0.7, 0.8, 0.9) if _ordered(known) else (1.0,)
 
 
@@ -72,20 +75,23 @@ def _directional(known: Known) -> Space:
     }
     if _ordered(known):
         space |= {"window": (20, 5, 10, 50), "decay": (0.8, 0.6, 0.7, 0.9), "rho": (0.0, 0.1, 0.3, 0.6)}
+    if known.time_kind == "clock":
+        # Baskets of many products: all pairs would be too much.
+        space |= {"window": (5, 2, 10, 20), "column_power": (0.0, -0.25, -0.1, 0.1), "top": (500,)}
     return {**space, "recency_decay": _decays(known)}
 
 
 def _spectral(dims: Sequence[int]) -> Callable[[Known], Space]:
     def space(known: Known) -> Space:
-        order = _ordered(known)
+        order = known.time_kind == "order"
         return {
             "dim": dims,
             "user_power": (0.25, 0.1, 0.4, 0.5) if order else (0.4, 0.25, 0.5),
             "item_power": (0.35, 0.25, 0.4, 0.5) if order else (0.4, 0.3, 0.35, 0.5),
             "source_power": (0.25, 0.1, 0.35, 0.5) if order else (0.3, 0.2, 0.25, 0.35),
-            "target_power": (0.0, 0.1, 0.25) if order else (0.3, 0.2, 0.25, 0.35, 0.0),
+            "target_power": (0.0, 0.1, 0.25) if order else (0.3, 0.2, 0.25, 0.35, 0.5, 0.0),
             "spectrum_power": (0.0, 0.5, 1.0) if order else (0.5, 0.0, 1.0),
-            "recency_decay": (0.5, 0.4, 0.6, 0.75) if order else (1.0,),
+            "recency_decay": (0.5, 0.4, 0.6, 0.75) if order else _decays(known),
         }
 
     return space
