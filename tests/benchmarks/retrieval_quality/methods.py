@@ -1,7 +1,7 @@
 """The methods that are compared: a name, a space of settings and a fit each. A new one is one line in METHODS.
 
 The first value of every list is the default; a search starts there. `directional_knn+spectral` and the like are
-weighted sums of two methods with the settings that the search found for each.
+weighted sums of methods with the settings that the search found for each.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class Method(NamedTuple):
     suits: Callable[[Known], bool] = _always
 
 
-WEIGHTS: Space = {"weight": (0.3, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 0.05), "scale": ("max", "z")}
-"""Space of every sum of two: weight of the second, and what brings both to one scale."""
+def weights(parts: Sequence[str]) -> Space:
+    """Space of a sum: the weight of each part but the first, which counts 1, and what brings them to one scale."""
+    each = {f"weight of {part}": (0.3, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 0.05) for part in parts[1:]}
+    return {**each, "scale": ("max", "z")}
 
 
 def _ordered(known: Known) -> bool:
@@ -172,4 +174,4 @@ METHODS: tuple[Method, ...] = (
     ),
     Method("content", _content, _fit_content, lambda known: known.content is not None),
 )
-"""Every method by order of the tables; two of them joined by "+" are their weighted sum."""
+"""Every method by order of the tables; some of them joined by "+" are their weighted sum."""
