@@ -20,6 +20,7 @@ from hierarchy.purchases import History
 from hierarchy.subspace import truncated_svd
 
 _PAIRS = 20_000_000  # pairs formed at once
+_SLACK = 8  # times as many entries a row are carried along as are kept in the end
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,16 @@ def transitions(history: History, settings: DirectionalSettings) -> sparse.csr_a
     """The normalised table T, float32 (products, products), row i what follows i.
 
     Time: the pairs within the window, sum over users of events x window. Memory: about 20 million pairs at once, and
-    the table itself; with `top` it is cut to that many entries a row at the end.
+    the table itself: with `top` at most about 20 million entries or 16 x top a row while it is summed. Then entries
+    beyond the 8 x top largest of their row are dropped on the way and may be missing from a sum.
     """
     size = history.num_products
     table = sparse.csr_array((size, size), dtype=np.float32)
     for events, voice, later in _blocks(history, settings):
         back = sparse.csr_array(events.T)
         table = table + back @ (later @ events) + _off_diagonal(back @ _rows_times(events, voice))
+        if settings.top is not None and table.nnz > max(_PAIRS, 2 * _SLACK * settings.top * size):
+            table = strongest(table, _SLACK * settings.top)
     if settings.rho:
         table = sparse.csr_array(table + table.T * np.float32(settings.rho))
     if not settings.repeats:
@@ -81,10 +85,17 @@ def directional_vectors(table: sparse.csr_array, dim: int, seed: int = 0, iterat
 
 def strongest(table: sparse.csr_array, top: int) -> sparse.csr_array:
     """The `top` largest entries of each row; of equal ones the first column."""
-    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-    order = np.lexsort((table.indices, -table.data, rows))
-    kept = order[np.arange(len(order)) - table.indptr[rows] < top]
-    return _csr(table.data[kept], rows[kept], table.indices[kept], table.shape)
+    table.sort_indices()
+    sizes, floor = np.diff(table.indptr), np.full(table.shape[0], -np.inf, np.float32)
+    for row in np.flatnonzero(sizes > top):
+        own = table.data[table.indptr[row] : table.indptr[row + 1]]
+        floor[row] = np.partition(own, len(own) - top)[-top]
+    rows = np.repeat(np.arange(table.shape[0]), sizes)
+    above, level = table.data > floor[rows], table.data == floor[rows]
+    room = top - np.bincount(rows[above], minlength=table.shape[0])
+    before = np.concatenate([[0], np.cumsum(level)])
+    kept = above | (level & (before[1:] - before[table.indptr[rows]] <= room[rows]))
+    return _csr(table.data[kept], rows[kept], table.indices[kept].astype(np.int64), table.shape)
 
 
 class _Block(NamedTuple):

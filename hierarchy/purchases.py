@@ -61,6 +61,11 @@ class History:
         found.data = np.ones_like(found.data)
         return found
 
+    def fallback(self) -> NDArray[np.float32]:
+        """Popularity (products,) from 0 to 1e-6: what a method adds so that who has no history gets what sells most."""
+        counts = self.popularity()
+        return np.asarray(counts * (1e-6 / max(float(counts.max(initial=0)), 1e-12)), np.float32)
+
     def popularity(self, window: float | None = None) -> NDArray[np.float32]:
         """Events of each product (products,) over the last `window` days."""
         recent = slice(None) if window is None else self.age <= window

@@ -41,12 +41,28 @@ class Question:
     allowed: NDArray[np.bool_]
     barred: sparse.csr_array | None = None
 
-    def wanted(self, users: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The targets that count, dense bool (B, products)."""
-        found = self.targets[users].toarray() & self.allowed
+    def wanted(self, users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The targets that count: place of the user in (B,), and product, int64 (t,) both, in that order."""
+        row, product = self.targets[users].nonzero()
+        kept = self.allowed[product]
         if self.barred is not None:
-            found &= self.barred[users].toarray() == 0
-        return np.asarray(found)
+            kept &= ~np.isin(_pairs(row, product, len(self.allowed)), self._barred_pairs(users))
+        order = np.lexsort((product[kept], row[kept]))
+        return row[kept][order].astype(np.int64), product[kept][order].astype(np.int64)
+
+    def asked(self, scores: NDArray[np.float32], users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """A copy of scores (B, products), minus infinity for what must not be ranked."""
+        own = scores.copy()
+        own[:, ~self.allowed] = -np.inf
+        if self.barred is not None:
+            row, product = self.barred[users].nonzero()
+            own[row, product] = -np.inf
+        return own
+
+    def _barred_pairs(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert self.barred is not None
+        row, product = self.barred[users].nonzero()
+        return _pairs(row, product, len(self.allowed))
 
 
 @dataclass(frozen=True)
@@ -137,15 +153,19 @@ def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArra
 
 
 def _places(scores: NDArray[np.float32], question: Question, users: NDArray[np.int64], depth: int, start: int) -> Found:
-    own = np.where(question.allowed, scores, np.float32(-np.inf))
-    if question.barred is not None:
-        barred = question.barred[users].tocoo()
-        own[barred.row, barred.col] = -np.inf
-    row, column = best(own, depth)
-    place = np.full(own.shape, depth, np.int32)
-    place[row, column] = np.arange(len(row)) - np.searchsorted(row, row)
-    user, product = np.nonzero(question.wanted(users))
-    return Found(len(users), depth, user + start, product, place[user, product].astype(np.int64))
+    row, column = best(question.asked(scores, users), depth)
+    pairs, width = _pairs(row, column, scores.shape[1]), scores.shape[1]
+    order, rank_of = np.argsort(pairs), np.arange(len(row)) - np.searchsorted(row, row)
+    user, product = question.wanted(users)
+    asked = _pairs(user, product, width)
+    near = np.minimum(np.searchsorted(pairs, asked, sorter=order), len(pairs) - 1)
+    found = pairs[order[near]] == asked
+    return Found(len(users), depth, user + start, product, np.where(found, rank_of[order[near]], depth))
+
+
+def _pairs(row: NDArray[np.int64], column: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """One number for each pair."""
+    return np.asarray(row, np.int64) * width + column
 
 
 def _joined(parts: Sequence[Found], asked: int, depth: int) -> Found:

@@ -19,7 +19,7 @@ class DirectionalKnn:
 
     def __init__(self, known: History, settings: DirectionalSettings, recency_decay: float) -> None:
         self._table = transitions(known, settings)
-        self._decay = recency_decay
+        self._decay, self._rest = recency_decay, known.fallback()
         self._profile = known.profile(recency_decay)
 
     def grown(self, history: History) -> DirectionalKnn:
@@ -30,4 +30,4 @@ class DirectionalKnn:
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
-        return np.asarray((self._profile[users] @ self._table).toarray(), np.float32)
+        return np.asarray((self._profile[users] @ self._table).toarray() + self._rest, np.float32)

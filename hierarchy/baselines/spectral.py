@@ -16,7 +16,7 @@ class Spectral:
 
     def __init__(self, known: History, settings: SpectralSettings, recency_decay: float = 1.0, seed: int = 0) -> None:
         self.vectors = spectral_vectors(known, settings, seed)
-        self._decay = recency_decay
+        self._decay, self._rest = recency_decay, known.fallback()
         self._targets = np.ascontiguousarray(self.vectors.target.T)
         self._users = self.vectors.users(known.profile(recency_decay))
 
@@ -28,4 +28,4 @@ class Spectral:
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
-        return np.asarray(self._users[users] @ self._targets)
+        return np.asarray(self._users[users] @ self._targets + self._rest)

@@ -39,7 +39,7 @@ class TransitionGraph:
         self._step = transitions(known, settings)
         self._last, self._decay, self._hop = last, decay, np.float32(hop)
         self._similarity, self._content = np.float32(similarity), content
-        self._profile = _newest(known, last, decay)
+        self._profile, self._rest = _newest(known, last, decay), known.fallback()
 
     def grown(self, history: History) -> TransitionGraph:
         """The same graph for what users had by a later date."""
@@ -51,7 +51,7 @@ class TransitionGraph:
         """Scores (B, products) of users (B,)."""
         start = self._profile[users]
         once = start @ self._step
-        found = np.asarray((once + self._hop * (once @ self._step)).toarray(), np.float32)
+        found = np.asarray((once + self._hop * (once @ self._step)).toarray() + self._rest, np.float32)
         if self._content is not None:
             found += self._similarity * ((start @ self._content) @ self._content.T)
         return found

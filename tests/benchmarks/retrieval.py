@@ -3,7 +3,7 @@
     strata bench retrieval [--sets gowalla,amazon-beauty,...] [--methods directional_knn,spectral,...] [--trials 20]
 
 Every method gets the same number of random-search trials on the validation exam of each set, all logged beside the
-result file; the setting with the best recall is fitted for the test and scored once. Two methods joined by "+" are
+result file; the setting with the best recall is fitted for the test and scored once. Methods joined by "+" are
 their weighted sum. Rows go to results/retrieval.csv, or to --csv, with the published values, buckets by degree and by
 length of history, and paired bootstrap differences to --reference.
 """

@@ -53,7 +53,7 @@ def of(name, tmp_path):
 
 
 def test_every_method_runs_on_every_kind_of_set_and_logs_all_its_trials(bench):
-    sums = "directional_knn+spectral-256"
+    sums = "directional_knn+item_knn+spectral-256"
     found, trials = bench(
         "--sets",
         "amazon-scientific,gowalla",

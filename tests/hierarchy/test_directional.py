@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from hierarchy import directional
 from hierarchy.baselines.directional_knn import DirectionalKnn
@@ -80,6 +81,27 @@ def test_only_the_strongest_of_a_row_are_kept_and_of_equals_the_first():
     known = history((0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 2, 1), (2, 0, 2), (2, 2, 1), (3, 0, 2), (3, 3, 1))
     table = strongest(transitions(known, DirectionalSettings(row_power=0.0)), 2).toarray()
     assert table[0].tolist() == [0, 1, 2, 0, 0, 0]
+
+
+def test_the_strongest_are_those_of_a_full_sort():
+    rng = np.random.default_rng(4)
+    values = rng.integers(0, 6, (40, 30)).astype(np.float32)
+    found = strongest(sparse.csr_array(values), 5).toarray()
+    for row, kept in zip(values, found, strict=True):
+        order = np.argsort(-row, kind="stable")[:5]
+        want = np.zeros(30)
+        want[order] = row[order]
+        assert kept.tolist() == want.tolist()
+
+
+def test_a_table_that_is_cut_on_the_way_keeps_what_is_strong_throughout(monkeypatch):
+    known, settings = sequences(), DirectionalSettings(window=3)
+    whole = strongest(transitions(known, settings), 1).toarray()
+    monkeypatch.setattr(directional, "_PAIRS", 1)
+    monkeypatch.setattr(directional, "_SLACK", 8)
+    found = transitions(known, dataclasses.replace(settings, top=1)).toarray()
+    assert (np.count_nonzero(found, axis=1) <= 1).all()
+    assert ((found > 0) == (whole > 0)).mean() > 0.95
 
 
 def test_two_vectors_a_product_give_the_table_back():

@@ -182,7 +182,7 @@ def test_history_and_embeddings_are_those_of_the_last_date_before_the_window(sho
     np.testing.assert_array_equal(window.learned.users[user, 0], np.array(vectors["u010"], np.float32))
     seen = window.history.matrix()[user].toarray().ravel() > 0
     new = next(question for question in window.questions if question.name == "new")
-    assert not (new.wanted(np.array([user]))[0] & seen).any()
+    assert not seen[new.wanted(np.array([user]))[1]].any()
 
 
 def test_cold_products_are_those_no_event_named_and_only_they_are_ranked(shop, monkeypatch):

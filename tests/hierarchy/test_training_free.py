@@ -133,6 +133,15 @@ MAKERS = [
 ]
 
 
+@pytest.mark.parametrize("make", [MAKERS[place] for place in (0, 3, 4, 8, 9)])
+def test_who_has_no_history_gets_what_sells_most(make):
+    known = sequences()
+    kept = known.user != 2
+    known = dataclasses.replace(known, user=known.user[kept], product=known.product[kept], age=known.age[kept])
+    scores = make(known).scores(np.array([2]))[0]
+    assert np.argsort(-scores, kind="stable").tolist() == np.argsort(-known.popularity(), kind="stable").tolist()
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_grown_method_keeps_its_parameters_and_reads_the_users_new_history(make):
     known = sequences()

@@ -1,7 +1,7 @@
 """The methods that are compared: a name, a space of settings and a fit each. A new one is one line in METHODS.
 
 The first value of every list is the default; a search starts there. `directional_knn+spectral` and the like are
-weighted sums of two methods with the settings that the search found for each.
+weighted sums of methods with the settings that the search found for each.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class Method(NamedTuple):
     suits: Callable[[Known], bool] = _always
 
 
-WEIGHTS: Space = {"weight": (0.3, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 0.05), "scale": ("max", "z")}
-"""Space of every sum of two: weight of the second, and what brings both to one scale."""
+def weights(parts: Sequence[str]) -> Space:
+    """Space of a sum: the weight of each part but the first, which counts 1, and what brings them to one scale."""
+    each = {f"weight of {part}": (0.3, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 0.05) for part in parts[1:]}
+    return {**each, "scale": ("max", "z")}
 
 
 def _ordered(known: Known) -> bool:
@@ -50,6 +52,9 @@ def _ordered(known: Known) -> bool:
 
 
 def _decays(known: Known) -> Sequence[float]:
+    """Of the history an occasion back: single purchases in order fade fast, whole baskets slowly."""
+    if known.time_kind == "clock":
+        return (0.9, 0.7, 0.8, 0.97, 1.0)
     return (0.75, 0.5, 0.6, 0.7, 0.8, 0.9) if _ordered(known) else (1.0,)
 
 
@@ -72,20 +77,23 @@ def _directional(known: Known) -> Space:
     }
     if _ordered(known):
         space |= {"window": (20, 5, 10, 50), "decay": (0.8, 0.6, 0.7, 0.9), "rho": (0.0, 0.1, 0.3, 0.6)}
+    if known.time_kind == "clock":
+        # Baskets of many products: all pairs would be too much.
+        space |= {"window": (5, 2, 10, 20), "column_power": (0.0, -0.25, -0.1, 0.1), "top": (500,)}
     return {**space, "recency_decay": _decays(known)}
 
 
 def _spectral(dims: Sequence[int]) -> Callable[[Known], Space]:
     def space(known: Known) -> Space:
-        order = _ordered(known)
+        order = known.time_kind == "order"
         return {
             "dim": dims,
             "user_power": (0.25, 0.1, 0.4, 0.5) if order else (0.4, 0.25, 0.5),
             "item_power": (0.35, 0.25, 0.4, 0.5) if order else (0.4, 0.3, 0.35, 0.5),
             "source_power": (0.25, 0.1, 0.35, 0.5) if order else (0.3, 0.2, 0.25, 0.35),
-            "target_power": (0.0, 0.1, 0.25) if order else (0.3, 0.2, 0.25, 0.35, 0.0),
+            "target_power": (0.0, 0.1, 0.25) if order else (0.3, 0.2, 0.25, 0.35, 0.5, 0.0),
             "spectrum_power": (0.0, 0.5, 1.0) if order else (0.5, 0.0, 1.0),
-            "recency_decay": (0.5, 0.4, 0.6, 0.75) if order else (1.0,),
+            "recency_decay": (0.5, 0.4, 0.6, 0.75) if order else _decays(known),
         }
 
     return space
@@ -177,4 +185,4 @@ METHODS: tuple[Method, ...] = (
     Method("learner", _learner, _fit_learner),
     Method("content", _content, _fit_content, lambda known: known.content is not None),
 )
-"""Every method by order of the tables; two of them joined by "+" are their weighted sum."""
+"""Every method by order of the tables; some of them joined by "+" are their weighted sum."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from data.errors import UsageError, nearest
 from hierarchy.baselines.blend import Blend
 from hierarchy.recall import Found, Inductive, Question, rank
 from tests.benchmarks import rows
-from tests.benchmarks.retrieval_quality.methods import METHODS, WEIGHTS, Method, Setting, Space
+from tests.benchmarks.retrieval_quality.methods import METHODS, Method, Setting, Space, weights
 from tests.benchmarks.retrieval_quality.protocols import Exam, Known, Protocol
 
 COLUMNS = ("set", "method", "question", "trial", "seed", "setting", "metric", "value", "seconds", "git_sha", "date")
@@ -97,8 +96,7 @@ class Search:
                     del self._parts[next(iter(self._parts))]
                 self._parts[key] = self._method(part).fit(exam.known, own, seed, self.device)
             parts.append(self._parts[key])
-        weights = [1.0, *itertools.repeat(setting["weight"], len(parts) - 1)]
-        return Blend(parts, weights, setting["scale"])
+        return Blend(parts, [1.0, *(setting[f"weight of {part}"] for part in names[1:])], setting["scale"])
 
     def _method(self, name: str) -> Method:
         return next(method for method in self.methods if method.name == name)
@@ -111,7 +109,7 @@ class Search:
         # A sum is asked every question with the parts that were best at the first, by which all of it is tuned.
         first = protocol.valid.questions[0].name
         parts = [own[first] for own in chosen]
-        return [{**setting, "parts": parts} for setting in drawn(WEIGHTS, self.trials, self.seed)]
+        return [{**setting, "parts": parts} for setting in drawn(weights(names), self.trials, self.seed)]
 
     def _try(self, name: str, place: int, setting: Setting, protocol: Protocol) -> dict[str, float]:
         start, exam = time.perf_counter(), protocol.valid
