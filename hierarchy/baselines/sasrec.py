@@ -41,7 +41,7 @@ PUBLISHED: dict[str, Any] = {
 
 `length`: newest products that are looked at. `expand`: hidden over model width of the feed-forward part. `negatives`: a
 sequence's own; None for the softmax over all products. `temperature`: None for raw dot products, else cosines over it.
-`precision`: "float32", or "bfloat16" for the blocks under autocast.
+`precision`: "float32", or "bfloat16" for the blocks in training, under autocast.
 """
 
 SPACE: dict[str, list[Any]] = {
@@ -118,7 +118,8 @@ class SasRec(torch.nn.Module):
         """
         steps = torch.arange(products.shape[1], device=products.device)
         places = (self.length - lengths[:, None] + steps).clamp_max(self.length - 1)
-        with torch.autocast(products.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
+        rounded = self.autocast and self.training
+        with torch.autocast(products.device.type, torch.bfloat16, enabled=rounded, cache_enabled=False):
             x = self.table(products) * math.sqrt(self.table.embedding_dim) + self.positions(places)
             x = self.dropout(x)
             for block in self.blocks:
