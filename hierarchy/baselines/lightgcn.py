@@ -139,7 +139,8 @@ def fit(
 def _stepper(model: LightGcn, adjacency: torch.Tensor, pairs: Pairs, setting: Mapping[str, Any], limits: Limits) -> Any:
     on_gpu = adjacency.device.type == "cuda"
     batch = min(setting["batch"], pairs.size)
-    optimiser = torch.optim.Adam(model.parameters(), lr=setting["lr"], fused=on_gpu, capturable=on_gpu)
+    record = limits.record and on_gpu
+    optimiser = torch.optim.Adam(model.parameters(), lr=setting["lr"], fused=on_gpu, capturable=record)
 
     def step() -> torch.Tensor:
         optimiser.zero_grad(set_to_none=True)
@@ -148,7 +149,7 @@ def _stepper(model: LightGcn, adjacency: torch.Tensor, pairs: Pairs, setting: Ma
         optimiser.step()
         return loss
 
-    replayed = Replayed(step, limits.record and on_gpu)
+    replayed = Replayed(step, record)
 
     def epoch() -> Iterator[torch.Tensor]:
         for _ in range(math.ceil(pairs.size / batch)):

@@ -200,6 +200,7 @@ def fit(
 def _stepper(model: SasRec, told: Sequences, setting: Mapping[str, Any], limits: Limits) -> Any:
     device = told.lengths.device
     on_gpu = device.type == "cuda"
+    record = limits.record and on_gpu
     batch = min(setting["batch"], len(told.lengths))
     room = capacity(told.lengths - 1, batch)
     optimiser = torch.optim.AdamW(
@@ -208,7 +209,7 @@ def _stepper(model: SasRec, told: Sequences, setting: Mapping[str, Any], limits:
         betas=(0.9, 0.98),
         weight_decay=setting["weight_decay"],
         fused=on_gpu,
-        capturable=on_gpu,
+        capturable=record,
     )
 
     def step(rows: torch.Tensor) -> torch.Tensor:
@@ -218,7 +219,7 @@ def _stepper(model: SasRec, told: Sequences, setting: Mapping[str, Any], limits:
         optimiser.step()
         return loss
 
-    replayed = Replayed(step, limits.record and on_gpu)
+    replayed = Replayed(step, record)
 
     def epoch() -> Iterator[torch.Tensor]:
         """Full batches of a new order; a rest smaller than a batch is left out, another one each time."""
