@@ -7,7 +7,6 @@ generator differ from replay to replay, as they do from step to step.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import torch
@@ -43,8 +42,7 @@ class Replayed:
         self._inputs = tuple(value.clone() for value in inputs)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*capturable=True.*")  # these steps are not captured yet
+        with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 self._step(*self._inputs)
         torch.cuda.current_stream().wait_stream(side)
