@@ -56,6 +56,11 @@ class Limits:
     record: bool = False
     """On a GPU, record one step as a CUDA graph and replay it (see `replay`). Without effect on a CPU."""
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "every", "patience"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"limit {name!r} is a whole number of at least 1, not {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class Course:
@@ -104,8 +109,10 @@ def train(
     kept, value, state = 0, math.nan, None
     for number in range(1, limits.epochs + 1):
         loss, late = _epoch(model, epoch, started + limits.seconds)
-        if not math.isfinite(loss) or (late and state is not None):
+        if state is not None and (late or not math.isfinite(loss)):
             break
+        if not math.isfinite(loss):
+            raise StrataError("the loss is not finite: expected a number; lower the learning rate (setting `lr`)")
         losses.append(loss)
         if validate is None:
             kept = number
@@ -116,8 +123,6 @@ def train(
                 kept, value, state = number, found, _copy(model)
         if late or (stale and stale >= limits.patience):
             break
-    if not kept:
-        raise StrataError("the loss is not finite: expected a number; lower the learning rate (setting `lr`)")
     if state is not None:
         model.load_state_dict(state)
     return Course(kept, value, time.monotonic() - started, tuple(losses))

@@ -137,7 +137,17 @@ def arguments(method, file, out, *more):
 
 def test_end_to_end_on_a_machine_without_our_heavy_libraries(tmp_path):
     """As on a bare GPU machine: the libraries it lacks cannot be imported here either."""
-    absent = ("pydantic", "duckdb", "prefect", "faiss", "torch_geometric", "transformers", "safetensors", "sklearn")
+    absent = (
+        "pydantic",
+        "duckdb",
+        "prefect",
+        "faiss",
+        "torch_geometric",
+        "transformers",
+        "safetensors",
+        "sklearn",
+        "rich",
+    )
     argv = arguments("sasrec", tiny(tmp_path / "tiny.npz"), tmp_path / "out", "--trials", "2", "--epochs", "3")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"

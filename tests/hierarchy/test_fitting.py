@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.errors import StrataError
+from data.errors import StrataError, UsageError
 from hierarchy.baselines.fitting import Limits, Vectors, train
 from hierarchy.baselines.replay import Replayed
 
@@ -79,8 +79,14 @@ def test_a_loss_that_is_no_number_ends_it():
         yield torch.tensor(next(losses))
 
     assert train(model, epoch, lambda: NOWHERE, Limits(), lambda vectors: 0.5).epochs == 1
+    losses = iter([1.0, math.inf])
     with pytest.raises(StrataError, match="lower the learning rate"):
-        train(model, lambda: iter([torch.tensor(math.inf)]), lambda: NOWHERE, Limits(), None)
+        train(model, epoch, lambda: NOWHERE, Limits(), None)
+
+
+def test_limits_that_allow_nothing_are_refused():
+    with pytest.raises(UsageError, match="'patience'"):
+        Limits(patience=0)
 
 
 def test_a_step_that_is_not_recorded_is_just_called():
@@ -89,7 +95,17 @@ def test_a_step_that_is_not_recorded_is_just_called():
 
 
 def test_learned_baselines_need_no_more_than_a_gpu_machine_has():
-    heavy = ("pydantic", "duckdb", "prefect", "faiss", "torch_geometric", "transformers", "sklearn", "threadpoolctl")
+    heavy = (
+        "pydantic",
+        "duckdb",
+        "prefect",
+        "faiss",
+        "torch_geometric",
+        "transformers",
+        "sklearn",
+        "threadpoolctl",
+        "rich",
+    )
     modules = "lightgcn, sasrec, dropoutnet"
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({heavy}))\n"
