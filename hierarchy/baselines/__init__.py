@@ -1,1 +1,1 @@
-"""Retrieval methods that learn little or nothing, for comparison: one a file, each with `scores(users)`."""
+"""Methods to compare with, one a file: from counting what sells to LightGCN and SASRec, each with `scores(users)`."""
