@@ -4,9 +4,10 @@ The same measures for the graph of primitives and for that of products, both cou
 A month's graph is a distribution over pairs: the share of all co-engagement that falls on each. Two months differ by
 the Jensen-Shannon divergence of their distributions (Lin, 1991) in bits, from 0 to 1 whatever the number of pairs.
 
-Few events on many pairs differ by chance alone, which would make any coarse graph look steady. So each divergence comes
-with its floor: the same two months with the months of a random half of the users exchanged, which has as much chance in
-it and no drift. The divergence less its floor is what the months themselves changed.
+Few events on many pairs differ by chance alone, and a graph that sums up the pairs of another can never diverge more
+than it: any coarse graph looks steady. So each divergence comes with its floor: the same two months with the months of
+a random half of the users exchanged, which has as much chance in it and no drift. What the months themselves changed is
+what the divergence is above its floor, as a share of what it could be above it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Drift(NamedTuple):
     divergence: NDArray[np.float64]
     floor: NDArray[np.float64]
 
-    @property
-    def excess(self) -> NDArray[np.float64]:
-        """What is more than chance [bits], at least 0."""
-        return np.maximum(self.divergence - self.floor, 0.0)
+    def beyond_chance(self) -> float:
+        """(divergence - floor) / (1 - floor) of the means over months: 0 where chance explains all, 1 where no pair of
+        a month is there in the next. Like Cohen's kappa (1960), it compares graphs whose floors differ."""
+        floor = float(self.floor.mean())
+        return (float(self.divergence.mean()) - floor) / max(1.0 - floor, 1e-12)
 
 
 def between(events: Csr, start: int, end: int, users: NDArray[np.bool_]) -> Csr:

@@ -84,6 +84,7 @@ def _communities(network: Any, weights: NDArray[np.float64], k: int, seed: int) 
     """Communities (n,) at the resolution that gives the least number of at least `k`, of those with two products or
     more; where none gives as many, the most."""
     low, high = np.log(_LEAST), np.log(_MOST)
+    alone = int((np.array(network.degree()) == 0).sum())
     best: tuple[tuple[bool, int], NDArray[np.int64]] | None = None
     for _ in range(_TRIES):
         middle = (low + high) / 2
@@ -92,10 +93,13 @@ def _communities(network: Any, weights: NDArray[np.float64], k: int, seed: int) 
             objective_function="modularity", weights=weights, resolution=float(np.exp(middle)), n_iterations=2
         )
         member = np.array(found.membership, np.int64)
-        count = int((np.bincount(member) > 1).sum())
+        members = np.bincount(member)
+        count = int((members > 1).sum())
+        # Past some resolution communities fall apart into products that stand alone, and are fewer again.
+        scattered = (members == 1).sum() - alone > (len(member) - alone) / 2
         if best is None or (count < k, abs(count - k)) < best[0]:
             best = (count < k, abs(count - k)), member
-        low, high = (middle, high) if count < k else (low, middle)
+        low, high = (middle, high) if count < k and not scattered else (low, middle)
     assert best is not None
     return best[1]
 

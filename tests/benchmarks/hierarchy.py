@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--methods", default="", help=f"beginnings of names, separated by ';', of: {'; '.join(NAMES)}")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of every baseline, and of the learners run here")
     parser.add_argument("--trials", type=int, default=20, help="settings tried of each baseline")
-    parser.add_argument("--users", type=int, default=2000, help="users asked in retrieval, at most")
+    parser.add_argument("--users", type=int, default=1000, help="users asked in retrieval, at most")
     parser.add_argument("--data", type=Path, default=None, help="folder of the public sets (default: $STRATA_DATA)")
     parser.add_argument("--results", type=Path, default=rows.RESULTS, help="folder the rows go to")
     parser.add_argument("--work", type=Path, default=None, help="folder for the stores that are made here, kept")

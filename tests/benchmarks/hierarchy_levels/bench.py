@@ -63,7 +63,9 @@ class Bench:
     ) -> Values:
         levels = _values(measure.quality(self.ground, refs, fitted))
         what = f"retrieval, {len(self.asked[1].users):,} users, products new to them, test window"
-        found = {(what, metric): value for metric, value in retrieval.through_tokens(self.ground, refs, vectors)}
+        standing = None if fitted is None or fitted.division.nearest else fitted.division.vectors[-1]
+        through = retrieval.through_tokens(self.ground, refs, vectors, standing)
+        found = {(what, metric): value for metric, value in through}
         return levels | found | _values(measure.primitive_graph(self.ground, refs))
 
     @cached_property
@@ -79,7 +81,7 @@ class Bench:
         found = []
         for what, metric in seeds[0]:
             values = [seed[what, metric] for seed in seeds]
-            unit = {"fit": "s"}.get(metric, "bits" if metric.startswith("drift") else "ratio")
+            unit = {"fit": "s"}.get(metric, "bits" if metric.startswith("drift,") else "ratio")
             row = {"what": what, "peer": peer, "metric": metric, "unit": unit, "shape": shape}
             found.append(row | rows.spread(values))
             print(f"{np.mean(values):10.4f}  {metric:46} {peer:40} {what} | {self.ground.name}", file=sys.stderr)

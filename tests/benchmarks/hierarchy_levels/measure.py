@@ -106,7 +106,7 @@ def _drift(ground: Ground, events: Csr, primitive: NDArray[np.int32], k: int, wh
     found = drift(events, primitive, k, months, _window(ground))
     yield what, "drift, JS a month", float(found.divergence.mean())
     yield what, "drift, floor by chance", float(found.floor.mean())
-    yield what, "drift beyond chance", float(found.excess.mean())
+    yield what, "drift beyond chance", found.beyond_chance()
 
 
 def _events(ground: Ground) -> Csr:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from data.artifacts import ArtifactRef
 from data.schema import MICROS_PER_DAY
@@ -17,12 +18,13 @@ from hierarchy.evaluate import Learned
 from hierarchy.levels import Level, published
 from hierarchy.purchases import bought_between, history_at
 from hierarchy.recall import Question, Scorer, recall_at
-from hierarchy.token_retrieval import Profiles, TokenIndex, TokenRetrieval, read_profiles
+from hierarchy.token_retrieval import TokenIndex, TokenRetrieval, read_profiles, spread_over
 from tests.benchmarks.hierarchy_levels.ground import Ground
 
 K = 100
 TIMES_FEWER = 10
-PRIORS = (0.0, 0.25, 0.5, 0.75, 1.0)
+LISTS, TUNERS = 64, 300
+PRIORS, TAUS = (0.0, 0.25, 0.5, 1.0, 2.0), (0.2, 0.1, 0.35)
 FACTORS = {"learner": (0.0, 0.5, 1.0, 2.0, 4.0), "content": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)}
 """Factors on the popularity of each space, of which the vectors' own best is chosen first."""
 
@@ -70,24 +72,34 @@ def reference(ground: Ground, asked: Sequence[Window], entities: Entities, space
     return Reference(list(asked), scorers, recall(asked[1], scorers[1]))
 
 
-def through_tokens(ground: Ground, refs: Mapping[str, ArtifactRef], vectors: Reference) -> Iterator[tuple[str, float]]:
-    """(metric, value) of both ways; the prior is chosen on the validation window, figures are of the test window."""
-    levels = published(refs["supergraph"])
-    profiles = [_profiles(ground, refs["tokens"], levels, window) for window in vectors.windows]
+def through_tokens(
+    ground: Ground, refs: Mapping[str, ArtifactRef], vectors: Reference, standing: Vectors | None = None
+) -> Iterator[tuple[str, float]]:
+    """(metric, value) of both ways, by tokens of the finest level, on the test window.
+
+    `standing` (K, d) is what its primitives stand for where the published vectors are axes. First the prior and then
+    tau are chosen on TUNERS users of the validation window, for each way.
+    """
+    finest = published(refs["supergraph"])[-1]
+    near = finest.vectors if standing is None else standing
+    profiles = [_profiles(ground, refs["tokens"], finest, window) for window in vectors.windows]
     yield "vectors' recall@100", vectors.recall
     for name, ranks in (("tokens only", False), ("tokens propose, vectors rank", True)):
-        within = vectors.scorers if ranks else [None, None]
 
-        def scorer(place: int, prior: float, within: Sequence[Scorer | None] = within) -> TokenRetrieval:
+        def made(place: int, prior: float, tau: float, ranks: bool = ranks) -> TokenRetrieval:
             window, (people, things) = vectors.windows[place], profiles[place]
             budget = int(window.question.allowed.sum()) // TIMES_FEWER
-            index = TokenIndex(things.weights, window.events, prior)
-            return TokenRetrieval(index, people.weights, budget, within[place])
+            index = TokenIndex(things, window.events, prior)
+            spread = spread_over(people, near, tau, LISTS)
+            return TokenRetrieval(index, spread, budget, vectors.scorers[place] if ranks else None)
 
-        best = max(PRIORS, key=lambda prior: recall(vectors.windows[0], scorer(0, prior)))
-        chosen = scorer(1, best)
+        first = vectors.windows[0]
+        few = first._replace(users=first.users[:: max(1, len(first.users) // TUNERS)])
+        prior = max(PRIORS, key=lambda one: recall(few, made(0, one, TAUS[0])))
+        tau = max(TAUS, key=lambda one: recall(few, made(0, prior, one)))
+        chosen = made(1, prior, tau)
         found = recall(vectors.windows[1], chosen)
-        allowed = vectors.windows[1].question.allowed.mean()
+        allowed = float(vectors.windows[1].question.allowed.mean())
         yield f"{name}: recall@100", found
         yield f"{name}: share of the vectors'", found / max(vectors.recall, 1e-12)
         yield f"{name}: products scored", chosen.share_scored() / allowed
@@ -113,15 +125,12 @@ def _rows(values: Vectors, place: NDArray[np.int64], count: int) -> Vectors:
     return found
 
 
-def _profiles(
-    ground: Ground, tokens: ArtifactRef, levels: Sequence[Level], window: Window
-) -> tuple[Profiles, Profiles]:
-    """Users and products by internal id."""
+def _profiles(ground: Ground, tokens: ArtifactRef, level: Level, window: Window) -> list[sparse.csr_array]:
+    """Weights of users and of products by internal id."""
     found = []
     for kind in ("user", "product"):
-        ids, weights = read_profiles(tokens, kind, levels, window.as_of)
-        place = ground.store.encode(kind, ids)
-        coo = weights.tocoo()
+        ids, weights = read_profiles(tokens, kind, [level], window.as_of)
+        held, place = weights.tocoo(), ground.store.encode(kind, ids)
         shape = ground.store.num_nodes[kind], weights.shape[1]
-        found.append(Profiles(ids, type(weights)((coo.data, (place[coo.row], coo.col)), shape=shape)))
-    return found[0], found[1]
+        found.append(sparse.csr_array((held.data, (place[held.row], held.col)), shape=shape))
+    return found
