@@ -65,7 +65,7 @@ class Ground:
         """The events that are to be foreseen, and of which a user is made where a method has content only."""
         return self.config.evaluation.event_type
 
-    @property
+    @cached_property
     def clock(self) -> bool:
         """Whether times mean anything."""
         return bool(self.refs["events"].metrics["time_kind"] == "clock")
