@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -51,12 +50,9 @@ class Bench:
     def _seed(self, method: Method, setting: Setting, seed: int) -> Values:
         learned = method.space == "learner"
         refs = self.ground.seeds[seed % len(self.ground.seeds)] if learned else self.ground.refs
-        vectors = vectors_of(method, self.ground, refs)
-        began = time.perf_counter()
-        fitted = method.fit(self.ground, vectors, setting, seed)
-        values = {("whole", "fit"): time.perf_counter() - began}
+        fitted = method.fit(self.ground, vectors_of(method, self.ground, refs), setting, seed)
         made = measure.emitted(method, fitted, self.ground, refs, self.store, f"{NAMES.index(method.name)}-{seed}")
-        return values | self._measured(made, fitted, self._learned(refs) if learned else self._content)
+        return self._measured(made, fitted, self._learned(refs) if learned else self._content)
 
     def _measured(
         self, refs: Mapping[str, ArtifactRef], fitted: measure.Fitted | None, vectors: retrieval.Reference
@@ -81,7 +77,7 @@ class Bench:
         found = []
         for what, metric in seeds[0]:
             values = [seed[what, metric] for seed in seeds]
-            unit = {"fit": "s"}.get(metric, "bits" if metric.startswith("drift,") else "ratio")
+            unit = "bits" if metric.startswith("drift,") else "ratio"
             row = {"what": what, "peer": peer, "metric": metric, "unit": unit, "shape": shape}
             found.append(row | rows.spread(values))
             print(f"{np.mean(values):10.4f}  {metric:46} {peer:40} {what} | {self.ground.name}", file=sys.stderr)
