@@ -39,15 +39,12 @@ def pooled(store: GraphStore, products: Vectors, event_type: str, dates: Sequenc
 
 def mapped(entities: Entities, image: Callable[[Vectors], Vectors]) -> Entities:
     """The same entities with the vectors of `image`, which takes (n, d) to (n, m)."""
-    return {
-        date: {
-            kind: replace(own, vectors=image(own.vectors.reshape(-1, own.vectors.shape[2])).reshape(
-                *own.vectors.shape[:2], -1
-            ))
-            for kind, own in kinds.items()
-        }
-        for date, kinds in entities.items()
-    }  # fmt: skip
+
+    def moved(own: AsOfVectors) -> AsOfVectors:
+        count, heads, dim = own.vectors.shape
+        return replace(own, vectors=image(own.vectors.reshape(-1, dim)).reshape(count, heads, -1))
+
+    return {date: {kind: moved(own) for kind, own in kinds.items()} for date, kinds in entities.items()}
 
 
 def emit(

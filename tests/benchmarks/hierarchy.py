@@ -1,5 +1,4 @@
-"""Levels of the learner's hierarchy against other hierarchies: agreement with the category tree, use of the codebook,
-retrieval through tokens, and the graph between primitives against that between products.
+"""Hierarchies compared: agreement with categories, use of the codebook, retrieval through tokens, density and drift.
 
     strata bench hierarchy [--store FOLDER]... [--sets amazon-scientific,completejourney] [--seeds 3] [--trials 20]
 
