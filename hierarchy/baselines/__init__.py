@@ -1,1 +1,1 @@
-"""Methods to compare with, one a file: from counting what sells to LightGCN and SASRec, each with `scores(users)`."""
+"""Simpler methods, for comparison, one a file: retrieval by `scores(users)`, hierarchies as supergraph artifacts."""

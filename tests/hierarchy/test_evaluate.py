@@ -215,8 +215,13 @@ def test_more_popularity_never_touches_the_cosines():
 def test_planted_levels_agree_with_the_category_tree(shop):
     coarse, fine = shop.refs["evaluation"].json("levels.json")
     assert (coarse.pop("level"), coarse.pop("k"), coarse.pop("category_depth")) == (1, 4, 1)
-    assert coarse == {"active_share": 1.0, "perplexity": 4.0, "nmi_category": 1.0, "duplicates": 0.0}
+    assert coarse == {
+        **{"active_share": 1.0, "perplexity": 4.0, "perplexity_share": 1.0},
+        **{"nmi_category": 1.0, "homogeneity": 1.0, "completeness": 1.0},
+        **{"nesting": None, "duplicates": 0.0},
+    }
     assert (fine["k"], fine["category_depth"], fine["nmi_category"], fine["perplexity"]) == (16, 3, 1.0, 16.0)
+    assert fine["nesting"] == 1.0
 
 
 def test_nmi_is_twice_the_mutual_information_over_both_entropies():

@@ -1,0 +1,136 @@
+"""How much of the vectors' Recall@100 tokens alone reach, and tokens that only propose, at a tenth of the products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from data.artifacts import ArtifactRef
+from data.schema import MICROS_PER_DAY
+from hierarchy.asof import AsOfVectors
+from hierarchy.bags import Vectors
+from hierarchy.baselines.emission import Entities
+from hierarchy.evaluate import Learned
+from hierarchy.levels import Level, published
+from hierarchy.purchases import bought_between, history_at
+from hierarchy.recall import Question, Scorer, recall_at
+from hierarchy.token_retrieval import TokenIndex, TokenRetrieval, read_profiles, spread_over
+from tests.benchmarks.hierarchy_levels.ground import Ground
+
+K = 100
+TIMES_FEWER = 10
+LISTS, TUNERS = 64, 300
+PRIORS, TAUS = (0.0, 0.25, 0.5, 1.0, 2.0), (0.2, 0.1, 0.35)
+FACTORS = {"learner": (0.0, 0.5, 1.0, 2.0, 4.0), "content": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)}
+"""Factors on the popularity of each space, of which the vectors' own best is chosen first."""
+
+
+class Window(NamedTuple):
+    """What is asked at one date: products new to each user, from those known then."""
+
+    as_of: int
+    question: Question
+    users: NDArray[np.int64]
+    events: NDArray[np.int64]
+    """How often each product was engaged with by then (products,)."""
+
+
+class Reference(NamedTuple):
+    """The vectors of one space on both windows, with the popularity that served them best on the first."""
+
+    windows: list[Window]
+    scorers: list[Learned]
+    recall: float
+
+
+def windows(ground: Ground, users: int) -> list[Window]:
+    """Validation and test window, each with at most `users` users drawn by a seed."""
+    _, t1, t2 = ground.cuts
+    end = t2 + ground.config.evaluation.test_days * MICROS_PER_DAY
+    found = []
+    for start, stop, as_of in ((t1, t2, ground.dates[1]), (t2, end, ground.dates[2])):
+        history = history_at(ground.store, ground.event_type, as_of)
+        known = ground.store.known_at("product") <= as_of
+        targets = bought_between(ground.store, ground.event_type, start, stop)
+        question = Question("new", targets, known, barred=history.matrix())
+        asked = np.flatnonzero((np.diff(targets.indptr) > 0) & (np.diff(history.matrix().indptr) > 0))
+        if len(asked) > users:
+            asked = np.sort(np.random.default_rng(0).choice(asked, users, replace=False))
+        found.append(Window(as_of, question, asked, history.popularity().astype(np.int64)))
+    return found
+
+
+def reference(ground: Ground, asked: Sequence[Window], entities: Entities, space: str) -> Reference:
+    """Recall@K of the vectors themselves, every product scored."""
+    plain = [_scorer(ground, entities[window.as_of]) for window in asked]
+    factor = max(FACTORS[space], key=lambda one: recall(asked[0], plain[0].with_popularity(one)))
+    scorers = [scorer.with_popularity(factor) for scorer in plain]
+    return Reference(list(asked), scorers, recall(asked[1], scorers[1]))
+
+
+def through_tokens(
+    ground: Ground, refs: Mapping[str, ArtifactRef], vectors: Reference, standing: Vectors | None = None
+) -> Iterator[tuple[str, float]]:
+    """(metric, value) of both ways, by tokens of the finest level, on the test window.
+
+    `standing` (K, d) is what its primitives stand for where the published vectors are axes. First the prior and then
+    tau are chosen on TUNERS users of the validation window, for each way.
+    """
+    finest = published(refs["supergraph"])[-1]
+    near = finest.vectors if standing is None else standing
+    profiles = [_profiles(ground, refs["tokens"], finest, window) for window in vectors.windows]
+    yield "vectors' recall@100", vectors.recall
+    for name, ranks in (("tokens only", False), ("tokens propose, vectors rank", True)):
+
+        def made(place: int, prior: float, tau: float, ranks: bool = ranks) -> TokenRetrieval:
+            window, (people, things) = vectors.windows[place], profiles[place]
+            budget = int(window.question.allowed.sum()) // TIMES_FEWER
+            index = TokenIndex(things, window.events, prior)
+            spread = spread_over(people, near, tau, LISTS)
+            return TokenRetrieval(index, spread, budget, vectors.scorers[place] if ranks else None)
+
+        first = vectors.windows[0]
+        few = first._replace(users=first.users[:: max(1, len(first.users) // TUNERS)])
+        prior = max(PRIORS, key=lambda one: recall(few, made(0, one, TAUS[0])))
+        tau = max(TAUS, key=lambda one: recall(few, made(0, prior, one)))
+        chosen = made(1, prior, tau)
+        found = recall(vectors.windows[1], chosen)
+        allowed = float(vectors.windows[1].question.allowed.mean())
+        yield f"{name}: recall@100", found
+        yield f"{name}: share of the vectors'", found / max(vectors.recall, 1e-12)
+        yield f"{name}: products scored", chosen.share_scored() / allowed
+
+
+def recall(window: Window, scorer: Scorer) -> float:
+    """Mean Recall@K of the window's users."""
+    ((found, _),) = recall_at(scorer, [window.question], window.users, k=K)
+    return float(np.nanmean(found))
+
+
+def _scorer(ground: Ground, kinds: Mapping[str, AsOfVectors]) -> Learned:
+    sizes = ground.store.num_nodes
+    placed = {kind: ground.store.encode(kind, kinds[kind].entity_id) for kind in ("user", "product")}
+    users = _rows(kinds["user"].vectors, placed["user"], sizes["user"])
+    products = _rows(kinds["product"].vectors[:, 0], placed["product"], sizes["product"])
+    return Learned(users, products, _rows(kinds["product"].popularity, placed["product"], sizes["product"]))
+
+
+def _rows(values: Vectors, place: NDArray[np.int64], count: int) -> Vectors:
+    found = np.zeros((count, *values.shape[1:]), values.dtype)
+    found[place] = values
+    return found
+
+
+def _profiles(ground: Ground, tokens: ArtifactRef, level: Level, window: Window) -> list[sparse.csr_array]:
+    """Weights of users and of products by internal id."""
+    found = []
+    for kind in ("user", "product"):
+        ids, weights = read_profiles(tokens, kind, [level], window.as_of)
+        held, place = weights.tocoo(), ground.store.encode(kind, ids)
+        shape = ground.store.num_nodes[kind], weights.shape[1]
+        found.append(sparse.csr_array((held.data, (place[held.row], held.col)), shape=shape))
+    return found
