@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from safetensors import safe_open
 
 from data.artifacts import ArtifactRef
-from hierarchy.bags import Vectors
+from hierarchy.bags import Bags, Vectors, cosines, cut, softmax
 
 
 class Level(NamedTuple):
@@ -48,3 +51,18 @@ def published(supergraph: ArtifactRef) -> list[Level]:
         ids = own["primitive_id"].combine_chunks()
         levels.append(Level(entry["level"], ids, vectors, entry["top"], entry["tau"]))
     return levels
+
+
+def bags_of(levels: Sequence[Level], vectors: Vectors, first: NDArray[np.int64]) -> list[Bags]:
+    """Bags by level of entities with several heads: `first` (entities + 1,) says which of `vectors` (n, d) are whose.
+
+    A bag is the mean of the heads' memberships, cut. Memory: 4 bytes x n x primitives of the finest level.
+    """
+    heads = np.diff(first)
+    found = []
+    for level in levels:
+        share = softmax(cosines(vectors, level.vectors) / np.float32(level.tau))
+        if len(heads) < len(vectors):
+            share = np.asarray(np.add.reduceat(share, first[:-1], axis=0) / heads[:, None], np.float32)
+        found.append(cut(share, level.top))
+    return found

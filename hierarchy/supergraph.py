@@ -29,6 +29,7 @@ from hierarchy.asof import AsOfVectors, read_as_of
 from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
 from hierarchy.flow import co_engagement, flow
 from hierarchy.levels import Level, learned, primitive_id
+from hierarchy.past import of_vocabulary
 from hierarchy.vocabulary import Catalogue, Describer, membership
 
 _PROBES = 1024  # entities of a type by which a temperature is set
@@ -49,6 +50,11 @@ class Config(StageConfig):
     neighbours: int = Field(default=8, ge=1, description="Flow links kept of each primitive.")
     terms: int = Field(default=8, ge=1, description="Telling terms kept of each primitive.")
     products: int = Field(default=8, ge=1, description="Typical products kept of each primitive.")
+
+
+def seen(config: Config, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
+    """What stands for the inputs in the key: their past at t0, which is all that is looked at."""
+    return of_vocabulary(inputs, to_micros(config.t0))
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:

@@ -23,6 +23,7 @@ from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.edges import TrainingEdges
 from hierarchy.model import Learner
 from hierarchy.objective import Distillation, LossWeights
+from hierarchy.past import of_learner
 from hierarchy.prototypes import Level
 from hierarchy.seeds import VIEWS
 from hierarchy.trainer import Trainer
@@ -75,6 +76,11 @@ class Config(StageConfig):
     log_every: int = Field(default=10, ge=1, description="Steps between lines of training.jsonl.")
     checkpoint_every: int = execution(100, "Steps between checkpoints.", ge=1)
     prefetch: int = execution(2, "Batches drawn ahead by a thread; 0: each when it is due, by none.", ge=0)
+
+
+def seen(config: Config, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
+    """What stands for the inputs in the key: their past at t0, which is all that is looked at."""
+    return of_learner(inputs, to_micros(config.t0))
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
