@@ -7,6 +7,7 @@ any later day, and never where the past was altered, be it the description of on
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -61,13 +62,11 @@ def of_vocabulary(inputs: Mapping[str, ArtifactRef], time: int) -> dict[str, str
     known = int(np.searchsorted(store.known_at("product"), time, side="right"))
     rows = inputs["events"].table("products.parquet", ["product_id", "title", "category"])
     place = index_in(store.entity_ids("product").slice(0, known), rows["product_id"].combine_chunks())
-    words = rows.take(pa.array(place[place >= 0])).combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, words.schema) as stream:
-        stream.write_table(words)
+    words = hashlib.sha256()
+    for batch in rows.take(pa.array(place[place >= 0])).combine_chunks().to_batches(_CHUNK):
+        words.update(json.dumps(batch.to_pylist()).encode())
     dates = {name: embeddings.version(name) for name in embeddings.names(EMBEDDINGS) if file_date(name) <= time}
-    said = hashlib.sha256(sink.getvalue()).hexdigest()
-    return of_learner(inputs, time) | {"embeddings": cause_of(dates), "events": said}
+    return of_learner(inputs, time) | {"embeddings": cause_of(dates), "events": words.hexdigest()}
 
 
 class _Content:
