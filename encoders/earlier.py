@@ -36,7 +36,7 @@ def write_hashes(out: OutputDir, name: str, hashes: Hashes) -> None:
 
 
 class Earlier:
-    """The raw vectors of modality `name` in an earlier `features` artifact, if that has any of an encoder `identity`."""
+    """The raw vectors of modality `name` in earlier features `previous`, if those have any of an encoder `identity`."""
 
     def __init__(self, previous: ArtifactRef | None, name: str, identity: Identity) -> None:
         self.vectors: Vectors = np.zeros((0, 0), np.float32)
@@ -56,7 +56,6 @@ class Earlier:
         wanted = _values(hashes)
         place = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
         return np.where(self._hashes[place] == wanted, self._order[place], -1)
-
 
     def lend(self, hashes: Hashes, into: Vectors) -> NDArray[np.int64]:
         """Copy what is known into rows of `into` (n, d), a few at a time; returns the rows that are left to be made."""

@@ -85,6 +85,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     described: dict[str, Any] = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
     described |= {"max_tokens": config.max_tokens, "knots": dict(facts.knots), "weights": dict(fusion.weights)}
     described |= {"modalities": list(fusion.modalities), "joint": config.model == config.image_model}
+    described |= {"attributes_dim": config.attributes_dim, "category_decay": config.category_decay}
+    described |= {"labels": list(config.labels), "video_frames": config.video_frames}
     out.write_json("encoder.json", described)
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
     read = {"texts": len(catalogue.texts), **spent, "records": len(catalogue.facts), **media.figures}
@@ -102,6 +104,11 @@ def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
             raise UsageError(f"expected texts with words, got {text!r}")
     encoder, whitening = _query_encoder(features.path, features.key)
     return whitening.apply(encoder.encode(texts))
+
+
+def open_text_encoder(features: ArtifactRef) -> TextEncoder | JointTextEncoder:
+    """The text encoder that made `features`, kept; raises SystemStateError when this machine has another one."""
+    return _query_encoder(features.path, features.key)[0]
 
 
 @lru_cache(maxsize=2)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from data.artifacts import Store
-from data.errors import StrataError
+from data.errors import StrataError, UsageError
 
 app = typer.Typer(
     help="Interest tokens, embeddings and a ranker from engagement logs.",
@@ -155,18 +155,36 @@ def query(
 @app.command()
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
-    entity_id: Annotated[str, typer.Argument(help="The entity's id in your own data.")],
+    entity_id: Annotated[
+        str | None, typer.Argument(help="The entity's id in your own data; left out with --new.")
+    ] = None,
     as_of: Annotated[
         str | None, typer.Option(help="Newest date to use, such as 2017-10-01; the latest if left out.")
     ] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet file of products or advertisers that no run has seen: their tokens."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --new: write the tokens to this Parquet file.")] = None,
+    media_root: Annotated[Path | None, typer.Option(help="With --new: folder that pictures lie below.")] = None,
+    event_type: Annotated[str, typer.Option(help="With --new: what those in column `users` did.")] = "purchase",
     store: StoreOption = DEFAULT_STORE,
     snapshot: SnapshotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The bag of meaning of one entity: its interest primitives by level, with weights."""
+    """The bag of meaning of one entity, or of a file of new ones: interest primitives by level, with weights."""
     from flows import inspection
 
-    _print(inspection.tokens(Store(store), snapshot, entity_type, entity_id, as_of), as_json, inspection.render_tokens)
+    if (new is None) == (entity_id is None):
+        raise UsageError("expected an entity's id, or a file of new ones with --new: one of the two")
+    if new is not None:
+        from flows import newcomers
+
+        found = newcomers.tokens_of_new(Store(store), snapshot, entity_type, new, as_of, event_type, media_root, out)
+        _print(found, as_json, newcomers.render_new)
+        return
+    found = inspection.tokens(Store(store), snapshot, entity_type, str(entity_id), as_of)
+    _print(found, as_json, inspection.render_tokens)
 
 
 @app.command()

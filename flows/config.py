@@ -38,8 +38,8 @@ class Stage:
 
     `needs` names the time cut after which the log must go on for the stage to have data. `spared` names inputs that
     spare work but never change the result, so they are no part of the key. A module may have `seen(config, inputs)`:
-    digests, by input, of the part of an input that the stage looks at, which stand for the input in the key. So a learner
-    is the same artifact on every day on which the log before t0 is the same.
+    digests, by input, of the part of an input that the stage looks at, which stand for the input in the key. So a
+    learner is the same artifact on every day on which the log before t0 is the same.
     """
 
     name: str

@@ -70,9 +70,7 @@ def _earlier_events(stage: Stage, config: PipelineConfig, store: Store, as_of: i
     return store.get(stage.name, max(found)[-1]) if found else None
 
 
-def _made_from_earlier(
-    stage: Stage, config: PipelineConfig, store: Store, events: ArtifactRef
-) -> ArtifactRef | None:
+def _made_from_earlier(stage: Stage, config: PipelineConfig, store: Store, events: ArtifactRef) -> ArtifactRef | None:
     made_from = {
         manifest["inputs"]["events"]: key for key, manifest in _of_lineage(store, stage.name, lineage(stage, config))
     }

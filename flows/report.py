@@ -185,9 +185,7 @@ def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _facts(summary: Any, inputs: Mapping[str, ArtifactRef]) -> list[tuple[str, str]]:
-    versions = next(inputs["tokens"].batches(TOKENS, ["vocab_version", "model_version"], rows=1)).to_pylist()[
-        0
-    ]
+    versions = next(inputs["tokens"].batches(TOKENS, ["vocab_version", "model_version"], rows=1)).to_pylist()[0]
     newest = max(pc.max(batch["as_of"]).as_py() for batch in inputs["tokens"].batches(TOKENS, ["as_of"]))
     first, last = (from_micros(summary[name]).date().isoformat() for name in ("first_ts", "last_ts"))
     clock = summary["time_kind"] == "clock"

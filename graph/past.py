@@ -61,7 +61,8 @@ def _nodes(store: GraphStore, kind: str, since: int, time: int) -> bytes:
     first, last = np.searchsorted(known, [since, time], side="right").tolist()
     ids = store.entity_ids(kind).slice(first, last - first)
     # Arrow may or may not write down that nothing is null, so the strings themselves are taken, with their lengths.
-    return pc.binary_length(ids).to_numpy().tobytes() + "".join(ids.to_pylist()).encode() + known[first:last].tobytes()
+    lengths: bytes = pc.binary_length(ids).to_numpy().tobytes()
+    return lengths + "".join(ids.to_pylist()).encode() + known[first:last].tobytes()
 
 
 def _links(store: GraphStore, relation: Relation) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:

@@ -1,4 +1,4 @@
-"""Stage embeddings: unit vectors of users, products and advertisers on the weekly as_of grid and at the day of the run."""
+"""Stage embeddings: unit vectors of users, products and advertisers on a weekly as_of grid, and at the day of a run."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ def changed(encoder: EntityEncoder, kind: str, as_of: int, previous: int | None)
     return nodes[grown | (known_at[: len(nodes)] > previous)]
 
 
-def _write_date(
-    path: Path, encoder: EntityEncoder, as_of: int, previous: int | None, version: str
-) -> tuple[int, None]:
+def _write_date(path: Path, encoder: EntityEncoder, as_of: int, previous: int | None, version: str) -> tuple[int, None]:
     schema = embeddings_schema(encoder.learner.model.encoder.shape.dim)
     count = 0
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -135,4 +133,3 @@ def _table(
         pa.array(np.full(len(each), as_of, np.int64)),
     ]
     return pa.Table.from_arrays(columns, schema=embeddings_schema(dim))
-

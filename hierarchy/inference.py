@@ -13,10 +13,11 @@ from data.artifacts import ArtifactRef
 from graph.sampler import Budget, TemporalSampler
 from graph.store import GraphStore
 from hierarchy.batches import make_samplers
+from hierarchy.blend import blended
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.model import Learner
 from hierarchy.prototypes import Prototypes
-from hierarchy.seeds import from_content, sample_seeds
+from hierarchy.seeds import content_view, from_content, sample_seeds
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 CHUNK = 512
@@ -35,18 +36,24 @@ def encode_nodes(
     nodes: NDArray[np.int64],
     times: NDArray[np.int64],
     seed: int,
+    blend: float = 0.0,
 ) -> Vectors:
     """Unit vectors float32 (B, Q, d) of `nodes` (B,) of one type, each as of its time [us]; Q is 1 but for users.
 
-    Memory O(CHUNK T D) beside the result.
+    With `blend` > 0 products and advertisers lean on their content (hierarchy.blend). Memory O(CHUNK T D) beside the
+    result.
     """
     latents = encoder.shape.user_heads if kind == "user" else 1
     found = np.empty((len(nodes), latents, encoder.shape.dim), np.float32)
     for start in range(0, len(nodes), CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), len(nodes) - 1)
-        seeds, _ = sample_seeds(table, sampler, kind, nodes[rows], times[rows], seed)
+        seeds, tokens = sample_seeds(table, sampler, kind, nodes[rows], times[rows], seed)
+        made = encoder(seeds, prototypes, latents)
+        if blend and kind in WITH_ID:
+            alone = encoder(content_view(seeds, tokens), prototypes, latents)
+            made = blended(made, alone, sampler.degree(kind, nodes[rows], times[rows]), blend)
         kept = min(CHUNK, len(nodes) - start)
-        found[start : start + kept] = encoder(seeds, prototypes, latents)[:kept].numpy()
+        found[start : start + kept] = made[:kept].numpy()
     return found
 
 
@@ -76,6 +83,11 @@ class FrozenLearner:
     def tops(self) -> tuple[int, ...]:
         """Tokens kept per level, coarse to fine."""
         return tuple(level["top"] for level in self.described["config"]["levels"])
+
+    @property
+    def blend(self) -> float:
+        """kappa of hierarchy.blend; 0: vectors are the graph's."""
+        return float(self.described["config"].get("blend", 0.0))
 
     @torch.no_grad()
     def encode_content(self, content: Vectors, kind: str = "product") -> Vectors:
@@ -112,6 +124,7 @@ class EntityEncoder:
             nodes,
             times,
             self.learner.described["sampling_seed"],
+            self.learner.blend,
         )
 
     def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from hierarchy.content import WITH_CONTENT
 from hierarchy.dates import cause_of
 
 _CHUNK = 1 << 16
+_NEVER = int(np.iinfo(np.int64).min)
 _ARRAYS = ("content", "parts", "mask")
 
 
@@ -44,7 +45,7 @@ def fingerprints(graph_ref: ArtifactRef, features: ArtifactRef, times: Sequence[
     if features.has("encoder.json"):
         digest.update(features.file("encoder.json").read_bytes())
     seen = []
-    for since, time in pairwise([None, *times]):
+    for since, time in pairwise([_NEVER, *times]):
         for content in found:
             content.add(digest, since, time)
         seen.append(digest.hexdigest())
@@ -81,10 +82,9 @@ class _Content:
             names = [f"{name}_{kind}.npy" for name in _ARRAYS]
             self.arrays = [features.array(name) for name in names if features.has(name)]
 
-    def add(self, digest: hashlib._Hash, since: int | None, time: int) -> None:
+    def add(self, digest: hashlib._Hash, since: int, time: int) -> None:
         """Take in the nodes that became known in (since, time] [us]."""
-        first = 0 if since is None else int(np.searchsorted(self.known, since, side="right"))
-        last = int(np.searchsorted(self.known, time, side="right"))
+        first, last = np.searchsorted(self.known, [since, time], side="right").tolist()
         for start in range(first, last, _CHUNK):
             rows = self.row[start : min(start + _CHUNK, last)]
             digest.update((rows >= 0).tobytes())

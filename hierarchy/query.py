@@ -180,9 +180,7 @@ def tokens_of(
     return [{**row, "label": labels[row["primitive_id"]]} for row in known]
 
 
-def _token_rows(
-    tokens: ArtifactRef, entity_type: str, entity_id: str, as_of: int | None
-) -> list[dict[str, Any]]:
+def _token_rows(tokens: ArtifactRef, entity_type: str, entity_id: str, as_of: int | None) -> list[dict[str, Any]]:
     """The token rows of an entity at its newest date not after `as_of` [us], in the order of the file; newest first is
     where most entities are found soon."""
     late = False

@@ -40,7 +40,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     at 0.
 
     Several heads of a user are one bag: the mean of their memberships. With `previous`, tokens of an earlier day, dates
-    of equal vectors and vocabulary are taken as they are. Time: new embeddings x primitives. Memory: the keys of a date,
+    of equal vectors and vocabulary are taken as they are. Time: new embeddings x primitives. Memory: keys of a date,
     about 60 bytes each; its vectors lie in a file of the work folder. A killed run goes on with the next date.
     """
     embeddings, levels = inputs["embeddings"], _with_tops(published(inputs["supergraph"]), config.top)
@@ -77,7 +77,7 @@ def _write_date(
             found = bags_of(levels, vectors[first[start] : first[stop]], first[start : stop + 1] - first[start])
             for number, part in enumerate(found):
                 sums[number] += entropy(part.weight).sum(), part.residual.sum(dtype=np.float64)
-            table = _table(levels, found, keys.take(pa.array(first[start:stop])), version)
+            table = token_table(levels, found, keys.take(pa.array(first[start:stop])), version)
             writer.write_table(table)
             count += table.num_rows
     return count, {"bags": len(first) - 1, "sums": sums.tolist()}
@@ -119,7 +119,7 @@ def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, count)) for start in range(0, count, size))
 
 
-def _table(levels: Sequence[Level], found: Sequence[Bags], keys: pa.Table, version: str) -> pa.Table:
+def token_table(levels: Sequence[Level], found: Sequence[Bags], keys: pa.Table, version: str) -> pa.Table:
     """Token rows of the bags whose `keys` are given, bag by bag, level by level, strongest first."""
     tops = [level.top for level in levels]
     bag = pa.array(np.repeat(np.arange(len(keys)), sum(tops)))

@@ -65,6 +65,12 @@ class Config(StageConfig):
     id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
     id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
+    blend: float = Field(
+        default=0.0,
+        ge=0,
+        description="Events at which a product's or advertiser's vector is half the graph's, half its content's; 0: "
+        "all the graph's. No effect on training.",
+    )
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")

@@ -25,7 +25,10 @@ def shop(folder: Path, opened: bool = True) -> Path:
         shutil.copy(path, folder)
     if opened:
         listed = to_micros(OPENED) // 1000
-        append(folder / "shop_products.csv", [NEW, "a01", "Espresso Grinder", "Drinks > Coffee > Espresso Beans", "Odd", listed])
+        append(
+            folder / "shop_products.csv",
+            [NEW, "a01", "Espresso Grinder", "Drinks > Coffee > Espresso Beans", "Odd", listed],
+        )
         bought = [f"new{place}" for place in range(3)]
         for place, key in enumerate(bought):
             at = listed + 3_600_000 * (place + 1)
