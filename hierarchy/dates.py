@@ -37,7 +37,7 @@ class Dates:
             self.lent += 1
             return
         target = self.out.work / name
-        told = target.with_suffix(".json")
+        told = target.with_name(f"{target.name}.json")
         if not told.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             rows, facts = make(target)
