@@ -125,7 +125,9 @@ def _with_content(
     table = open_content(features, store, known, gated)
     found: NDArray[Any] = new.content
     if gated:
-        found = np.concatenate([new.parts.reshape(len(new.parts), -1), new.present], axis=1, dtype=np.float32)
+        count, modalities, dim = new.parts.shape
+        flat = new.parts.reshape(count, modalities * dim)
+        found = np.concatenate([flat, new.present], axis=1, dtype=np.float32)
     start = int(table.offsets[NODE_TYPES.index(kind)]) + store.first
     table.content.numpy()[start : start + len(found), : found.shape[1]] = found
     return table
