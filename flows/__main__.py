@@ -63,8 +63,12 @@ def run(
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Stop after this stage (events, graph, ...) and publish no snapshot.")
+        str | None,
+        typer.Option(help="Stop after this stage (events, graph, ...) and publish no snapshot without --publish."),
     ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Publish what a run has that stops at --until index or later.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the whole pipeline, or a part of it: what is finished already is reused, what was killed goes on."""
@@ -73,7 +77,7 @@ def run(
     events = {"max_bad": max_bad, "as_of": as_of and inspection.instant(as_of)}
     chosen = {"seed": seed, "events": {name: value for name, value in events.items() if value is not None} or None}
     overrides = {name: value for name, value in chosen.items() if value is not None}
-    _run(preset, config, store, direct, overrides, until, as_json)
+    _run(preset, config, store, direct, overrides, until, as_json, publish)
 
 
 def _run(
@@ -84,6 +88,7 @@ def _run(
     overrides: dict[str, Any],
     until: str | None,
     as_json: bool,
+    publish: bool = False,
 ) -> None:
     from data.progress import Progress
     from flows import pipeline, presets, previous, summary
@@ -91,12 +96,15 @@ def _run(
 
     settings = load_config(presets.named(preset), config, overrides)
     previous.check_instant(settings, until)
+    if publish:
+        previous.check_publishable(until)
     runner = pipeline.direct if direct else pipeline.orchestrated
-    outcome = runner(settings, Store(store), Progress(sys.stderr), until)
-    if outcome.snapshot is None:
-        _print(summary.of_part(outcome.refs, str(until)), as_json, summary.render_part)
-    else:
+    outcome = runner(settings, Store(store), Progress(sys.stderr), until, publish)
+    if until is None and outcome.snapshot is not None:
         _print(summary.of_snapshot(Store(store), outcome.snapshot), as_json, summary.render)
+        return
+    published = None if outcome.snapshot is None else outcome.snapshot.id
+    _print(summary.of_part(outcome.refs, str(until), published), as_json, summary.render_part)
 
 
 @app.command()
@@ -120,7 +128,10 @@ def show(
 
     opened = Store(store)
     found = snapshots.load(opened, snapshot)
-    if stage is None:
+    if stage is None and "report" not in found.stages:
+        refs = {name: found.ref(opened, name) for name in found.stages}
+        _print(summary.of_part(refs, list(refs)[-1], found.id), as_json, summary.render_part)
+    elif stage is None:
         _print(summary.of_snapshot(opened, found), as_json, summary.render)
     else:
         _print(inspection.manifest(opened, found, stage), as_json, inspection.render_manifest)

@@ -113,6 +113,12 @@ def check_instant(config: PipelineConfig, until: str | None) -> None:
             )
 
 
+def check_publishable(until: str | None) -> None:
+    """Raise UsageError when a run that stops after `until` would have nothing to publish."""
+    if until is not None and "index" not in [stage.name for stage in upto(until)]:
+        raise UsageError(f"--publish needs an index, which a run --until {until} does not make: stop at index or later")
+
+
 def upto(until: str | None) -> tuple[Stage, ...]:
     """The stages of a run that stops after `until`, all if None; raises UsageError when there is no such stage."""
     names = [stage.name for stage in STAGES]

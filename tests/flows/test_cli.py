@@ -30,6 +30,7 @@ def strata(*arguments, cwd=None):
         (("run", "--preset", "dmeo", "--store", "nowhere"), 2, ["dmeo", "demo"]),
         (("run", "--as-of", "yesterday", "--store", "nowhere"), 2, ["yesterday", "2017-10-01"]),
         (("run", "--as-of", "2017-03-01", "--store", "nowhere"), 2, ["'learner'", "cuts.t0", "--until features"]),
+        (("run", "--until", "graph", "--publish", "--store", "nowhere"), 2, ["--publish", "graph", "index"]),
         (("run", "--until", "grph", "--store", "nowhere"), 2, ["grph", "graph"]),
         (("nonsense",), 2, ["nonsense"]),
     ],
