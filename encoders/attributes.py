@@ -85,8 +85,12 @@ class AttributeEncoder:
                 rows.append(row)
                 columns.append(terms.setdefault(term, len(terms)))
                 weights.append(weight)
-        signs = np.stack([_signs(term, self.dim) for term in terms]) if terms else np.zeros((0, self.dim))
-        return unit(csr_matrix((weights, (rows, columns)), shape=(len(batch), len(terms))) @ signs)
+        # In order of name: the terms of a record are added up in an order that other records have no part in.
+        names = sorted(terms)
+        place = np.empty(len(terms), np.int64)
+        place[[terms[name] for name in names]] = np.arange(len(terms))
+        signs = np.stack([_signs(term, self.dim) for term in names]) if names else np.zeros((0, self.dim))
+        return unit(csr_matrix((weights, (rows, place[columns])), shape=(len(batch), len(terms))) @ signs)
 
     def _terms(self, facts: Facts) -> Iterator[Term]:
         path = category_ids(facts.category)

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from data.artifacts import OutputDir
+from data.artifacts import ArtifactRef, OutputDir
 from data.context import RunContext
 from data.errors import BadDataError
 from data.sources.consumed import digest
 from encoders.base import Identity
 from encoders.content import Source
+from encoders.earlier import Earlier
 from encoders.entities import Entities
 from encoders.image import ImageEncoder, load_image_encoder
 from encoders.media.caps import Caps
@@ -56,7 +57,9 @@ class Media:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunContext) -> Media:
+def read_media(
+    config: Config, products: Entities, out: OutputDir, ctx: RunContext, previous: ArtifactRef | None = None
+) -> Media:
     """Encode the pictures and films of `products`; write image.npy, video.npy and quarantine.parquet.
 
     Nothing is read and no model is loaded without `image_model`, without both `media_root` and `remote`, and where the
@@ -74,7 +77,7 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
     if config.reads_media and config.image_model is not None and named:
         encoder = load_image_encoder(config.image_model, config.device, config.dtype, config.compile)
         for name, paths in named.items():
-            seen = _encode(name, encoder, paths, config, out, ctx, media)
+            seen = _encode(name, encoder, paths, config, out, ctx, media, previous)
             media.rows[name] = [[seen.row[path] for path in own if path in seen.row] for own in paths]
             if len(seen.vectors):
                 media.sources[name] = albums(seen, paths)
@@ -85,7 +88,14 @@ def read_media(config: Config, products: Entities, out: OutputDir, ctx: RunConte
 
 
 def _encode(
-    name: str, image: ImageEncoder, paths: Paths, config: Config, out: OutputDir, ctx: RunContext, media: Media
+    name: str,
+    image: ImageEncoder,
+    paths: Paths,
+    config: Config,
+    out: OutputDir,
+    ctx: RunContext,
+    media: Media,
+    previous: ArtifactRef | None,
 ) -> Seen:
     frames = 0 if name == "image" else config.video_frames
     encoder: PictureEncoder = VideoEncoder(image, frames) if frames else image
@@ -95,7 +105,8 @@ def _encode(
     with ExitStack() as stack:
         files = _Files(config, image.geometry, out.work / "fetched", stack)
         listed = files.listing(distinct, ctx)
-        seen = encode_pictures(name, encoder, listed, partial(files.pictures, frames=frames), blank, out, ctx)
+        earlier = Earlier(previous, name, encoder.identity)
+        seen = encode_pictures(name, encoder, listed, partial(files.pictures, frames=frames), blank, out, ctx, earlier)
     media.identities[name] = encoder.identity
     media.figures[f"{name}s"] = len(seen.vectors)
     return seen

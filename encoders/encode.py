@@ -62,7 +62,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
     entities_*.parquet (entity_id, text_row, image_rows, video_rows, category), content_*.npy (n, D), mask_*.npy (n, M),
     parts_*.npy (n, P, D) of the P modalities there are, before they are fused, raw text.npy, image.npy and video.npy,
-    copies.parquet, quarantine.parquet, and the encoders.
+    copies.parquet, quarantine.parquet, and the encoders. With `previous`, features of an earlier day, texts, pictures
+    and films that it has are not encoded again; the result is the same.
 
     Time: one pass of each encoder over its distinct items (resumed shard by shard after a kill), one search for copies,
     the rest linear in the entities. Memory: 4 bytes x (D P + components of a raw vector) a distinct item or entity,
@@ -71,8 +72,9 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     before = to_micros(config.t0)
     catalogue = read_catalogue(inputs["events"])
     encoder = _text_encoder(config)
-    texts, padded = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx)
-    media = read_media(config, catalogue.entities["product"], out, ctx)
+    earlier = inputs.get("previous")
+    texts, spent = encode_texts(encoder, catalogue.texts, config.batch_tokens, out, ctx, earlier)
+    media = read_media(config, catalogue.entities["product"], out, ctx, earlier)
     torch.set_num_threads(ctx.threads)
     facts = _attribute_encoder(config, catalogue, before)
     sources = _sources(catalogue, texts, facts.encode(catalogue.facts), media.sources)
@@ -83,9 +85,11 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     described: dict[str, Any] = {"text": encoder.identity, "attributes": facts.identity, **media.identities}
     described |= {"max_tokens": config.max_tokens, "knots": dict(facts.knots), "weights": dict(fusion.weights)}
     described |= {"modalities": list(fusion.modalities), "joint": config.model == config.image_model}
+    described |= {"attributes_dim": config.attributes_dim, "category_decay": config.category_decay}
+    described |= {"labels": list(config.labels), "video_frames": config.video_frames}
     out.write_json("encoder.json", described)
     sizes = {kind: len(entities.ids) for kind, entities in catalogue.entities.items()}
-    read = {"texts": len(catalogue.texts), "padded": round(padded, 4), "records": len(catalogue.facts), **media.figures}
+    read = {"texts": len(catalogue.texts), **spent, "records": len(catalogue.facts), **media.figures}
     return {**read, "entities": sizes, **figures}
 
 
@@ -100,6 +104,11 @@ def embed_texts(features: ArtifactRef, texts: list[str]) -> Vectors:
             raise UsageError(f"expected texts with words, got {text!r}")
     encoder, whitening = _query_encoder(features.path, features.key)
     return whitening.apply(encoder.encode(texts))
+
+
+def open_text_encoder(features: ArtifactRef) -> TextEncoder | JointTextEncoder:
+    """The text encoder that made `features`, kept; raises SystemStateError when this machine has another one."""
+    return _query_encoder(features.path, features.key)[0]
 
 
 @lru_cache(maxsize=2)

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from encoders.base import MODALITIES, Vectors, unit
 
+_BLOCK = 512  # rows whitened at once
+
 
 @dataclass(frozen=True)
 class Whitening:
@@ -28,8 +30,14 @@ class Whitening:
     components: NDArray[np.float32]
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Whitened unit-norm rows, (n, d) -> (n, D)."""
-        return unit((vectors - self.mean) @ self.components)
+        """Whitened unit-norm rows, (n, d) -> (n, D). Done in blocks of one shape: a row's bits depend on no other."""
+        found = np.empty((len(vectors), self.components.shape[1]), np.float32)
+        block = np.zeros((_BLOCK, len(self.mean)), np.float32)
+        for start in range(0, len(vectors), _BLOCK):
+            part = vectors[start : start + _BLOCK]
+            block[: len(part)] = part - self.mean
+            found[start : start + _BLOCK] = (block @ self.components)[: len(part)]
+        return unit(found)
 
 
 def fit_whitening(vectors: Vectors, dim: int, power: float, regularisation: float) -> Whitening:

@@ -106,12 +106,14 @@ class ImageEncoder:
             yield pixels
 
     def _forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        if self._compiled is None:
-            found: torch.Tensor = self.features(pixels)
-            return found
-        missing = self.rows - len(pixels)  # one shape, one compilation: the last chunk is filled up
+        compute: _Forward = self.features if self._compiled is None else self._compiled
+        if self._compiled is None and self.device.type != "cpu":
+            return compute(pixels)
+        # The last chunk is filled up. Compiled, one shape is one compilation; on the CPU it makes the bits of a picture
+        # depend on no other, so that a catalogue that grew gives old pictures the vectors they had.
+        missing = self.rows - len(pixels)
         filled = torch.cat([pixels, pixels[-1:].expand(missing, -1, -1, -1)]) if missing else pixels
-        return self._compiled(filled)[: len(pixels)]
+        return compute(filled)[: len(pixels)]
 
     def _probed(self, model: str) -> int:
         size = self.geometry.size

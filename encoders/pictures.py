@@ -21,6 +21,7 @@ from data.context import RunContext
 from data.prefetch import Prefetched
 from encoders.base import Identity, Vectors
 from encoders.content import Source
+from encoders.earlier import Earlier, file_hashes, write_hashes
 from encoders.entities import Distinct
 from encoders.media.listing import Media
 from encoders.media.reasons import Reason
@@ -71,8 +72,10 @@ def encode_pictures(
     blank: Pixels,
     out: OutputDir,
     ctx: RunContext,
+    earlier: Earlier | None = None,
 ) -> Seen:
-    """Write <name>.npy, float32 (V, d) with a unit-norm row for each distinct readable content of `media`.
+    """Write <name>.npy, float32 (V, d) with a unit-norm row for each distinct readable content of `media`, and
+    <name>_hashes.npy. Contents that `earlier` has are neither decoded nor encoded again.
 
     `decoded` makes an iterator of pictures, in order, of the paths it is given; `blank`, uint8 of the shape of an item,
     is what a batch holds in place of an unreadable one. Decoding runs ahead of the encoder by two shards, which bounds
@@ -82,7 +85,8 @@ def encode_pictures(
     for item in media:
         if item.sha256 is not None:
             first[item.sha256] = min(item.name, first.get(item.sha256, item.name))
-    hashes = sorted(first)
+    lent = _lent(earlier, sorted(first))
+    hashes = sorted(first.keys() - lent.keys())
     starts = range(0, len(hashes), SHARD)
     shards = [_Shard.of(encoder, name, hashes[start : start + SHARD], out.work / name) for start in starts]
     with ctx.progress.step(f"encode {name}s", len(hashes), f"{name}s") as step:
@@ -95,7 +99,7 @@ def encode_pictures(
             for shard, (stack, failed) in zip(todo, ready, strict=True):
                 shard.finish(encoder.encode(stack), failed)
                 step.advance(len(shard.hashes))
-    return _gather(name, encoder.dim, media, shards, out)
+    return _gather(name, encoder.dim, media, shards, lent, out)
 
 
 @dataclass
@@ -150,13 +154,31 @@ def _fitted(frames: Pixels, blank: Pixels) -> Pixels:
     return fitted
 
 
-def _gather(name: str, dim: int, media: Sequence[Media], shards: Sequence[_Shard], out: OutputDir) -> Seen:
+def _lent(earlier: Earlier | None, hashes: Sequence[str]) -> dict[str, Vectors]:
+    """The vectors (d,) of those contents that an earlier day has."""
+    if earlier is None or not hashes:
+        return {}
+    rows = earlier.rows(file_hashes(hashes))
+    return {sha: earlier.vectors[row] for sha, row in zip(hashes, rows.tolist(), strict=True) if row >= 0}
+
+
+def _gather(
+    name: str,
+    dim: int,
+    media: Sequence[Media],
+    shards: Sequence[_Shard],
+    lent: Mapping[str, Vectors],
+    out: OutputDir,
+) -> Seen:
     reasons: dict[str, str] = {}
     for shard in shards:
         reasons |= {shard.hashes[place]: reason for place, reason in shard.read()[1].items()}
-    readable = [sha for shard in shards for sha in shard.hashes if sha not in reasons]
+    readable = sorted({*lent, *(sha for shard in shards for sha in shard.hashes)} - reasons.keys())
     row = {sha: place for place, sha in enumerate(readable)}
     vectors: Vectors = out.open_array(f"{name}.npy", (len(readable), dim), np.float32)
+    write_hashes(out, name, file_hashes(readable))
+    for sha, vector in lent.items():
+        vectors[row[sha]] = vector
     for shard in shards:
         kept = [place for place, sha in enumerate(shard.hashes) if sha in row]
         vectors[[row[shard.hashes[place]] for place in kept]] = shard.read()[0][kept]

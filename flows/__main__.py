@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from data.artifacts import Store
-from data.errors import StrataError
+from data.errors import StrataError, UsageError
 
 app = typer.Typer(
     help="Interest tokens, embeddings and a ranker from engagement logs.",
@@ -81,8 +81,12 @@ def run(
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Stop after this stage (events, graph, ...) and publish no snapshot.")
+        str | None,
+        typer.Option(help="Stop after this stage (events, graph, ...) and publish no snapshot without --publish."),
     ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Publish what a run has that stops at --until index or later.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the whole pipeline, or a part of it: what is finished already is reused, what was killed goes on."""
@@ -91,7 +95,7 @@ def run(
     events = {"max_bad": max_bad, "as_of": as_of and inspection.instant(as_of)}
     chosen = {"seed": seed, "events": {name: value for name, value in events.items() if value is not None} or None}
     overrides = {name: value for name, value in chosen.items() if value is not None}
-    _run(preset, config, store, direct, overrides, until, as_json)
+    _run(preset, config, store, direct, overrides, until, as_json, publish)
 
 
 def _run(
@@ -102,6 +106,7 @@ def _run(
     overrides: dict[str, Any],
     until: str | None,
     as_json: bool,
+    publish: bool = False,
 ) -> None:
     from data.progress import Progress
     from flows import pipeline, presets, previous, summary
@@ -109,12 +114,15 @@ def _run(
 
     settings = load_config(presets.named(preset), config, overrides)
     previous.check_instant(settings, until)
+    if publish:
+        previous.check_publishable(until)
     runner = pipeline.direct if direct else pipeline.orchestrated
-    outcome = runner(settings, Store(store), Progress(sys.stderr), until)
-    if outcome.snapshot is None:
-        _print(summary.of_part(outcome.refs, str(until)), as_json, summary.render_part)
-    else:
+    outcome = runner(settings, Store(store), Progress(sys.stderr), until, publish)
+    if until is None and outcome.snapshot is not None:
         _print(summary.of_snapshot(Store(store), outcome.snapshot), as_json, summary.render)
+        return
+    published = None if outcome.snapshot is None else outcome.snapshot.id
+    _print(summary.of_part(outcome.refs, str(until), published), as_json, summary.render_part)
 
 
 @app.command()
@@ -138,7 +146,10 @@ def show(
 
     opened = Store(store)
     found = snapshots.load(opened, snapshot)
-    if stage is None:
+    if stage is None and "report" not in found.stages:
+        refs = {name: found.ref(opened, name) for name in found.stages}
+        _print(summary.of_part(refs, list(refs)[-1], found.id), as_json, summary.render_part)
+    elif stage is None:
         _print(summary.of_snapshot(opened, found), as_json, summary.render)
     else:
         _print(inspection.manifest(opened, found, stage), as_json, inspection.render_manifest)
@@ -206,18 +217,36 @@ def query(
 @tokens_app.command("bag")
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
-    entity_id: Annotated[str, typer.Argument(help="The entity's id in your own data.")],
+    entity_id: Annotated[
+        str | None, typer.Argument(help="The entity's id in your own data; left out with --new.")
+    ] = None,
     as_of: Annotated[
         str | None, typer.Option(help="Newest date to use, such as 2017-10-01; the latest if left out.")
     ] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet file of products or advertisers that no run has seen: their tokens."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --new: write the tokens to this Parquet file.")] = None,
+    media_root: Annotated[Path | None, typer.Option(help="With --new: folder that pictures lie below.")] = None,
+    event_type: Annotated[str, typer.Option(help="With --new: what those in column `users` did.")] = "purchase",
     store: StoreOption = DEFAULT_STORE,
     snapshot: SnapshotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The bag of meaning of one entity: its interest primitives by level, with weights."""
+    """The bag of meaning of one entity, or of a file of new ones: interest primitives by level, with weights."""
     from flows import inspection
 
-    _print(inspection.tokens(Store(store), snapshot, entity_type, entity_id, as_of), as_json, inspection.render_tokens)
+    if (new is None) == (entity_id is None):
+        raise UsageError("expected an entity's id, or a file of new ones with --new: one of the two")
+    if new is not None:
+        from flows import newcomers
+
+        found = newcomers.tokens_of_new(Store(store), snapshot, entity_type, new, as_of, event_type, media_root, out)
+        _print(found, as_json, newcomers.render_new)
+        return
+    found = inspection.tokens(Store(store), snapshot, entity_type, str(entity_id), as_of)
+    _print(found, as_json, inspection.render_tokens)
 
 
 @tokens_app.command("entities")

@@ -1,6 +1,7 @@
 """The pipeline's configuration: every stage's own `Config` composed once, and the table of stages.
 
-A field of a stage named `t0`, `t1` or `t2` is filled from `cuts`, so a time cut is written in one place only.
+A field of a stage named `t0`, `t1` or `t2` is filled from `cuts`, and one named `as_of` from `events`, so a time is
+written in one place only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Stage:
     """One step of the path of the data: the module that holds `Config` and `run`, and the stages it reads.
 
     `needs` names the time cut after which the log must go on for the stage to have data. `spared` names inputs that
-    spare work but never change the result, so they are no part of the key.
+    spare work but never change the result, so they are no part of the key. A module may have `seen(config, inputs)`:
+    digests, by input, of the part of an input that the stage looks at, which stand for the input in the key. So a
+    learner is the same artifact on every day on which the log before t0 is the same.
     """
 
     name: str
@@ -50,11 +53,11 @@ class Stage:
 STAGES = (
     Stage("events", data.ingest),
     Stage("graph", graph.build, ("events",), spared=("previous",)),
-    Stage("features", encoders.encode, ("events",)),
+    Stage("features", encoders.encode, ("events",), spared=("previous",)),
     Stage("learner", hierarchy.train, ("graph", "features"), "t0"),
-    Stage("embeddings", hierarchy.embed, ("graph", "features", "learner"), "t0"),
+    Stage("embeddings", hierarchy.embed, ("graph", "features", "learner"), "t0", spared=("previous",)),
     Stage("supergraph", hierarchy.supergraph, ("events", "graph", "features", "learner", "embeddings"), "t0"),
-    Stage("tokens", hierarchy.tokens, ("embeddings", "supergraph"), "t0"),
+    Stage("tokens", hierarchy.tokens, ("embeddings", "supergraph"), "t0", spared=("previous",)),
     Stage("postings", hierarchy.postings, ("tokens",), "t0"),
     Stage("index", hierarchy.index, ("events", "embeddings", "supergraph"), "t0"),
     Stage(
@@ -119,6 +122,8 @@ class PipelineConfig(StageConfig):
             section = dict(filled.get(stage.name) or {})
             for name in {"t0", "t1", "t2"} & set(stage.module.Config.model_fields):
                 section.setdefault(name, values["cuts"].get(name))
+            if "as_of" in stage.module.Config.model_fields and stage.name != "events":
+                section.setdefault("as_of", (values.get("events") or {}).get("as_of"))
             filled[stage.name] = section
         return filled
 

@@ -35,12 +35,20 @@ class Outcome:
     snapshot: Snapshot | None
 
 
-def direct(config: PipelineConfig, store: Store, progress: Progress, until: str | None = None) -> Outcome:
-    """Run every stage, or those up to `until`, in this process without any server; a whole run publishes a snapshot."""
-    return _run(config, store, progress, run_stage, until)
+def direct(
+    config: PipelineConfig, store: Store, progress: Progress, until: str | None = None, publish: bool = False
+) -> Outcome:
+    """Run every stage, or those up to `until`, in this process without any server.
+
+    A whole run publishes a snapshot; with `publish` one that stops early does too, once it has an index: that of a day
+    on which tokens and index are renewed and the ranker stays.
+    """
+    return _run(config, store, progress, run_stage, until, publish)
 
 
-def orchestrated(config: PipelineConfig, store: Store, progress: Progress, until: str | None = None) -> Outcome:
+def orchestrated(
+    config: PipelineConfig, store: Store, progress: Progress, until: str | None = None, publish: bool = False
+) -> Outcome:
     """The same as a Prefect flow in this process; the server is the one of PREFECT_API_URL, else a temporary one."""
     _prefect_defaults(store)
     from prefect import flow, task
@@ -53,12 +61,14 @@ def orchestrated(config: PipelineConfig, store: Store, progress: Progress, until
 
     @flow(name="strata", validate_parameters=False, persist_result=False)
     def strata(run_name: str) -> Outcome:
-        return _run(config, store, progress, stage_task, until)
+        return _run(config, store, progress, stage_task, until, publish)
 
     return strata(os.fspath(store.root))
 
 
-def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runner, until: str | None) -> Outcome:
+def _run(
+    config: PipelineConfig, store: Store, progress: Progress, runner: Runner, until: str | None, publish: bool
+) -> Outcome:
     now = to_micros(datetime.now(UTC))
     config = media.with_media(config, store)
     ctx = RunContext(seed=config.seed, threads=config.threads, now=now, progress=progress)
@@ -74,7 +84,8 @@ def _run(config: PipelineConfig, store: Store, progress: Progress, runner: Runne
         record.finished(refs[stage.name])
     if until is not None:
         record.log(f"stopped after {until}")
-        return Outcome(refs, None)
+        if not publish:
+            return Outcome(refs, None)
     emitted = refs["embeddings"].metrics
     vocab_version = refs["supergraph"].metrics["vocab_version"]
     published = snapshot.publish(store, refs, vocab_version, emitted["model_version"], emitted["last_as_of"])

@@ -1,4 +1,4 @@
-"""Earlier artifacts that a run builds on: the log as it was at an earlier instant, and the graph made from that.
+"""Earlier artifacts that a run builds on: the log as it was at an earlier instant, and what was made from that.
 
 Of one lineage are artifacts of a stage whose code, seed and result-affecting configuration are the same but for the
 instant; the raw files may have grown.
@@ -31,14 +31,34 @@ def resolve(
 ) -> ArtifactRef | None:
     """The artifact that `stage` can build on, None when there is none or `as_of` is not set.
 
-    Events: the newest of the same lineage with an earlier `as_of`. Graph: the one made from the log that these events
-    were built on, or from the nearest before it.
+    Events: the newest of the same lineage with an earlier `as_of`. Graph and features: those made from the log that
+    these events were built on, or from the nearest before it. Embeddings and tokens: the newest that end no later.
     """
     if config.events.as_of is None:
         return None
+    as_of = to_micros(config.events.as_of)
     if stage.name == "events":
-        return _earlier_events(stage, config, store, to_micros(config.events.as_of))
-    return _earlier_graph(stage, config, store, inputs["events"]) if stage.name == "graph" else None
+        return _earlier_events(stage, config, store, as_of)
+    if stage.name in ("graph", "features"):
+        return _made_from_earlier(stage, config, store, inputs["events"])
+    return _earlier_dates(stage, config, store, as_of) if stage.name in ("embeddings", "tokens") else None
+
+
+def altered(stage: Stage, config: PipelineConfig, store: Store, seen: Mapping[str, str]) -> str | None:
+    """Why `stage` is made anew although the store has an artifact of its lineage; None when there is none, or when it
+    looks at whole inputs. `seen`: digests of what it looks at, by input."""
+    found = [
+        (manifest["finished_at"], key, manifest["seen"])
+        for key, manifest in _of_lineage(store, stage.name, lineage(stage, config))
+        if "seen" in manifest
+    ]
+    if not found:
+        return None
+    _, key, before = max(found, key=lambda entry: entry[:2])
+    names = sorted(name for name, digest in seen.items() if before.get(name) != digest)
+    if not names:
+        return None
+    return f"! {stage.name} is made anew: what {stage.name} {key} saw of {', '.join(names)} was altered since"
 
 
 def _earlier_events(stage: Stage, config: PipelineConfig, store: Store, as_of: int) -> ArtifactRef | None:
@@ -50,7 +70,7 @@ def _earlier_events(stage: Stage, config: PipelineConfig, store: Store, as_of: i
     return store.get(stage.name, max(found)[-1]) if found else None
 
 
-def _earlier_graph(stage: Stage, config: PipelineConfig, store: Store, events: ArtifactRef) -> ArtifactRef | None:
+def _made_from_earlier(stage: Stage, config: PipelineConfig, store: Store, events: ArtifactRef) -> ArtifactRef | None:
     made_from = {
         manifest["inputs"]["events"]: key for key, manifest in _of_lineage(store, stage.name, lineage(stage, config))
     }
@@ -59,6 +79,15 @@ def _earlier_graph(stage: Stage, config: PipelineConfig, store: Store, events: A
         earlier = store.find("events", key)
         key = None if earlier is None else earlier.manifest["inputs"].get("previous")
     return None if key is None else store.get(stage.name, made_from[key])
+
+
+def _earlier_dates(stage: Stage, config: PipelineConfig, store: Store, as_of: int) -> ArtifactRef | None:
+    found = [
+        (manifest["metrics"]["last_as_of"], manifest["finished_at"], key)
+        for key, manifest in _of_lineage(store, stage.name, lineage(stage, config))
+        if manifest["metrics"]["last_as_of"] <= as_of
+    ]
+    return store.get(stage.name, max(found)[-1]) if found else None
 
 
 def _of_lineage(store: Store, stage: str, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -82,6 +111,12 @@ def check_instant(config: PipelineConfig, until: str | None) -> None:
                 f"expected an instant after cuts.{stage.needs}, which is {cut.date()}.\n"
                 f"Choose a later --as-of, or stop earlier with --until {last}."
             )
+
+
+def check_publishable(until: str | None) -> None:
+    """Raise UsageError when a run that stops after `until` would have nothing to publish."""
+    if until is not None and "index" not in [stage.name for stage in upto(until)]:
+        raise UsageError(f"--publish needs an index, which a run --until {until} does not make: stop at index or later")
 
 
 def upto(until: str | None) -> tuple[Stage, ...]:

@@ -18,6 +18,7 @@ from pydantic import Field
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, derive_seed, execution
 from data.schema import from_micros
+from data.timegrid import TOKENS
 from flows import report_bags as bags
 from flows import report_cards as cards
 from flows import report_pictures as pictures
@@ -194,10 +195,8 @@ def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _facts(summary: Any, inputs: Mapping[str, ArtifactRef]) -> list[tuple[str, str]]:
-    versions = next(inputs["tokens"].batches("tokens.parquet", ["vocab_version", "model_version"], rows=1)).to_pylist()[
-        0
-    ]
-    newest = max(pc.max(batch["as_of"]).as_py() for batch in inputs["tokens"].batches("tokens.parquet", ["as_of"]))
+    versions = next(inputs["tokens"].batches(TOKENS, ["vocab_version", "model_version"], rows=1)).to_pylist()[0]
+    newest = max(pc.max(batch["as_of"]).as_py() for batch in inputs["tokens"].batches(TOKENS, ["as_of"]))
     first, last = (from_micros(summary[name]).date().isoformat() for name in ("first_ts", "last_ts"))
     clock = summary["time_kind"] == "clock"
     return [

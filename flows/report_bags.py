@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from data.artifacts import ArtifactRef
 from data.parts import EVENT_PARTS
 from data.schema import from_micros
+from data.timegrid import TOKENS
 
 Row = Mapping[str, Any]
 
@@ -41,7 +42,7 @@ def last_bags(tokens: ArtifactRef, entity_type: str, ids: Iterable[str]) -> dict
     wanted = (pc.field("entity_type") == entity_type) & pc.field("entity_id").isin(list(ids))
     columns = ["entity_id", "level", "primitive_id", "weight", "residual", "rank", "as_of"]
     bags: dict[str, list[Row]] = {}
-    for row in tokens.table("tokens.parquet", columns, wanted).to_pylist():
+    for row in tokens.table(TOKENS, columns, wanted).to_pylist():
         bag = bags.setdefault(row["entity_id"], [])
         if bag and bag[0]["as_of"] < row["as_of"]:
             bag.clear()

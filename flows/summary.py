@@ -14,11 +14,13 @@ from data.artifacts import ArtifactRef, Store
 from data.parts import EVENT_PARTS
 from data.schema import from_micros
 from data.snapshot import Snapshot
+from data.timegrid import EMBEDDINGS, TOKENS
 
 _LOG_FIGURES = (
     "read", "equal_duplicates", "ingested_before", "late_stamped", "late_dropped", "late_events", "not_yet_known",
     "quarantined", "parts_taken",
 )  # fmt: skip
+_BY_DATE = (EVENT_PARTS, EMBEDDINGS, TOKENS)
 
 
 def of_snapshot(store: Store, snapshot: Snapshot) -> dict[str, Any]:
@@ -50,20 +52,21 @@ def of_stages(refs: Mapping[str, ArtifactRef]) -> list[dict[str, Any]]:
     stages = []
     for name, ref in refs.items():
         listed = {file: entry["rows"] for file, entry in ref.manifest["files"].items() if entry["rows"] is not None}
-        tables = {file: rows for file, rows in listed.items() if not file.startswith(EVENT_PARTS)}
-        if len(tables) < len(listed):
-            tables = {"events.parquet": ref.rows(EVENT_PARTS), **tables}  # one line for all days
+        tables = {file: rows for file, rows in listed.items() if not file.startswith(_BY_DATE)}
+        for folder in _BY_DATE:
+            if ref.names(folder):
+                tables = {f"{folder[:-1]}.parquet": ref.rows(folder), **tables}  # one line for all days
         spent = {field: ref.manifest[field] for field in ("duration_s", "peak_rss_mb")}
         stages.append({"stage": name, "key": ref.key, "rows": tables, **spent})
     return stages
 
 
-def of_part(refs: Mapping[str, ArtifactRef], until: str) -> dict[str, Any]:
-    """What `strata run --until` prints: the stages that ran, the log's figures, and no snapshot."""
+def of_part(refs: Mapping[str, ArtifactRef], until: str, published: str | None = None) -> dict[str, Any]:
+    """What `strata run --until` prints: the stages that ran, the log's figures, and the snapshot if it made one."""
     log = refs["events"].metrics
     figures = {name: log[name] for name in _LOG_FIGURES if name in log}
     as_of = None if log["as_of"] is None else from_micros(log["as_of"]).isoformat()
-    part = {"snapshot": None, "until": until, "as_of": as_of, "events": figures, "stages": of_stages(refs)}
+    part = {"snapshot": published, "until": until, "as_of": as_of, "events": figures, "stages": of_stages(refs)}
     return {**_made_up(refs["events"]), **part}
 
 
@@ -73,9 +76,8 @@ def render_part(found: dict[str, Any]) -> None:
     for name, figure in found["events"].items():
         print(f"{name.replace('_', ' '):<18}{_plain(figure)}")
     known = "everything in the files" if found["as_of"] is None else f"what was known at {found['as_of']}"
-    print(
-        f"\nThe log{_mark(found)} holds {known}. Stopped after {found['until']}, as asked: no snapshot was published."
-    )
+    ended = "no snapshot was" if found["snapshot"] is None else f"snapshot {found['snapshot']} was"
+    print(f"\nThe log{_mark(found)} holds {known}. Stopped after {found['until']}, as asked: {ended} published.")
 
 
 def _plain(figure: Any) -> str:

@@ -17,7 +17,7 @@ from data.artifacts import ArtifactRef, Store, artifact_key
 from data.codehash import ROOT, code_hash
 from data.context import RunContext
 from flows.config import PipelineConfig, Stage
-from flows.previous import lineage
+from flows.previous import altered, lineage
 
 LIBRARIES = (
     "duckdb",
@@ -32,18 +32,30 @@ LIBRARIES = (
 )
 
 
-def stage_key(stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef]) -> str:
-    """The artifact key of `stage`: its code, result-affecting config, seed, inputs and raw files decide it."""
+def stage_key(
+    stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef], looked_at: Mapping[str, str] | None = None
+) -> str:
+    """The artifact key of `stage`: its code, result-affecting config, seed, inputs and raw files decide it.
+
+    `looked_at`, what `seen` gives, stands for the inputs of which the stage looks at a part; found if left out.
+    """
+    part = seen(stage, config, inputs) if looked_at is None else looked_at
     own = getattr(config, stage.name)
     identity = getattr(stage.module, "source_identity", None)
     return artifact_key(
         stage.name,
         own.result_fields(),
         config.seed,
-        {name: ref.key for name, ref in inputs.items() if name not in stage.spared},
+        {name: ref.key for name, ref in inputs.items() if name not in stage.spared} | dict(part),
         code_hash(stage.module.__name__.partition(".")[0]),
         identity(own) if identity else None,
     )
+
+
+def seen(stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
+    """Digests of what `stage` looks at, by input, where that is only a part of the input; none for most stages."""
+    looks = getattr(stage.module, "seen", None)
+    return dict(looks(getattr(config, stage.name), inputs)) if looks else {}
 
 
 def run_stage(
@@ -53,15 +65,20 @@ def run_stage(
 
     Raises what the stage raises; then nothing new is visible and its work folder is kept for the next try.
     """
-    key = stage_key(stage, config, inputs)
+    part = seen(stage, config, inputs)
+    key = stage_key(stage, config, inputs, part)
     found = store.find(stage.name, key)
     if found is not None:
         ctx.progress.say(f"= {stage.name} {key} reused")
         return found
+    why = altered(stage, config, store, part)
+    if why is not None:
+        ctx.progress.say(why)
     ctx.progress.say(f"> {stage.name} {key}")
     own = getattr(config, stage.name)
     causes = {
         "inputs": {name: ref.key for name, ref in inputs.items()},
+        **({"seen": part} if part else {}),
         "config": own.model_dump(mode="json"),
         "seed": config.seed,
         "lineage": lineage(stage, config),

@@ -129,6 +129,10 @@ class TemporalSampler:
         """Engagement edges of each node visible at its time, int64 (B,); an advertiser has those of its products."""
         return self.engagement.degree(node_type, self._tensor(nodes), self._tensor(times))
 
+    def numbers(self, node_type: str, nodes: Tensor) -> Tensor:
+        """What stands for each node in the hash behind its draws: its internal id, int64 (B,)."""
+        return nodes
+
     def _tensor(self, values: Integers) -> Tensor:
         return torch.as_tensor(values, dtype=torch.int64, device=self.device)
 
@@ -138,7 +142,7 @@ class TemporalSampler:
         On a GPU it waits for nothing, so that it can be captured: `graph.captured`.
         """
         budget, engagement = self.budget, self.engagement
-        hashes = counter_hash(seed, NODE_TYPES.index(node_type), nodes, times)
+        hashes = counter_hash(seed, NODE_TYPES.index(node_type), self.numbers(node_type, nodes), times)
         around = engagement.around(node_type)
         counts = around.counts(nodes, times)
         recent = around.recent(nodes, counts, max(budget.recent, budget.two_hop), barred)

@@ -39,7 +39,10 @@ def require_bounded(model: Learner) -> None:
             raise StrataError(f"learner: {name} is not finite; publish refused: lower lr or set clip_norm")
     encoder = model.encoder
     largest = {
-        "id residuals": (max(float(ids.detach().norm(dim=1).max()) for ids in (encoder.source_ids, encoder.target_ids)), "lower id_lr or raise id_weight_decay"),
+        "id residuals": (
+            max(float(ids.detach().norm(dim=1).max()) for ids in (encoder.source_ids, encoder.target_ids)),
+            "lower id_lr or raise id_weight_decay",
+        ),
         "the content map": (float(torch.linalg.matrix_norm(encoder.content.detach(), 2)), "lower lr"),
     }
     for what, (norm, advice) in largest.items():

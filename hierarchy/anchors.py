@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
+from data.timegrid import EMBEDDINGS
 from graph.store import index_in
 from hierarchy.asof import AsOfVectors
 from hierarchy.bags import Vectors
@@ -41,7 +42,7 @@ def anchors(previous: ArtifactRef, entities: Mapping[str, AsOfVectors], time: in
         kind: np.arange(0, len(new.entity_id), max(1, -(-len(new.entity_id) // most))) for kind, new in entities.items()
     }
     olds = {kind: _Newest(new.entity_id.take(pa.array(chosen[kind]))) for kind, new in entities.items()}
-    for batch in previous.batches("embeddings.parquet", _COLUMNS):
+    for batch in previous.batches(EMBEDDINGS, _COLUMNS):
         known = batch.filter(pc.less_equal(batch["as_of"], time))
         for kind, old in olds.items():
             old.add(known.filter(pc.equal(known["entity_type"], kind)))

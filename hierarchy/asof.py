@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
+from data.timegrid import EMBEDDINGS, file_date
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,11 @@ class AsOfVectors:
 def read_as_of(embeddings: ArtifactRef, kind: str, time: int | None = None) -> AsOfVectors:
     """The last row of every entity of `kind` with as_of <= `time` [us] (None: the very last).
 
-    Reads row groups of matching type and time only. Memory: the rows of that type up to that time.
+    Reads dates up to that time only, and of them row groups of matching type. Memory: the rows of that type up to then.
     """
-    condition = pc.field("entity_type") == kind
-    if time is not None:
-        condition = condition & (pc.field("as_of") <= time)
-    table = pq.read_table(embeddings.file("embeddings.parquet"), filters=condition)
+    dates = [name for name in embeddings.names(EMBEDDINGS) if time is None or file_date(name) <= time]
+    parts = [embeddings.table(name, filters=pc.field("entity_type") == kind) for name in dates]
+    table = pa.concat_tables(parts or [embeddings.table(EMBEDDINGS, filters=pc.scalar(False))])
     heads = int(pc.max(table["head"]).as_py() or 0) + 1 if table.num_rows else 1
     names = np.asarray(table["entity_id"].to_pylist(), dtype=object)
     as_of, head = table["as_of"].to_numpy(), table["head"].to_numpy()

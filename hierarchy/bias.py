@@ -1,7 +1,7 @@
 """Additive attention biases: small tables over what is known of a token beside its content.
 
-Edge type, hop, age, degree, walk weight and rank in time are bucketed once for all layers; a table row per bucket and head is added
-to the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
+Edge type, hop, age, degree, walk weight and rank in time are bucketed once for all layers; a table row per bucket and
+head is added to the attention logit, as Graphormer does for degree and distance (Ying et al., 2021, arXiv:2106.05234).
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from data.artifacts import ArtifactRef
 from data.engine import Engine, session
 from data.errors import BadDataError
 from data.schema import from_micros
+from data.timegrid import EMBEDDINGS, TOKENS
 from hierarchy.churn import Change
 
 QUERIES = Path(__file__).parent / "sql"
-_TOKENS, _EMBEDDINGS = "tokens.parquet", "embeddings.parquet"
 _WORDS = ["level", "primitive_id", "label"]
 
 
@@ -46,8 +46,8 @@ def diff(
         vocabularies = [side.supergraph.table("primitives.parquet", _WORDS) for side in (old, new)]
         for name, words in zip(("old_words", "new_words"), vocabularies, strict=True):
             engine.connection.register(name, words.append_column("place", _places(words)))
-        files = {"old": old.tokens.paths(_TOKENS), "new": new.tokens.paths(_TOKENS)}
-        engine.run("diff_load", **files, embeddings=new.embeddings.paths(_EMBEDDINGS), time=time)
+        files = {"old": old.tokens.paths(TOKENS), "new": new.tokens.paths(TOKENS)}
+        engine.run("diff_load", **files, embeddings=new.embeddings.paths(EMBEDDINGS), time=time)
         groups = engine.records("diff_groups")
         return {
             "compared_at": str(from_micros(time).date()),
@@ -62,7 +62,7 @@ def diff(
 
 
 def _time(engine: Engine, old: Side, new: Side, as_of: int | None) -> int:
-    spans = [engine.record("diff_dates", tokens=side.tokens.paths(_TOKENS)) for side in (old, new)]
+    spans = [engine.record("diff_dates", tokens=side.tokens.paths(TOKENS)) for side in (old, new)]
     if any(span["first"] is None for span in spans):
         raise BadDataError("expected tokens on both sides, got none: run the pipeline again")
     begin, end = max(span["first"] for span in spans), min(span["last"] for span in spans)

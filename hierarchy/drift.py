@@ -1,8 +1,9 @@
 """How dense a graph of what is engaged with together is, and how much it changes from month to month.
 
-The same measures for the graph of primitives and for that of products, both counted by `hierarchy.flow.co_engagement`.
-A month's graph is a distribution over pairs: the share of all co-engagement that falls on each. Two months differ by
-the Jensen-Shannon divergence of their distributions (Lin, 1991) in bits, from 0 to 1 whatever the number of pairs.
+The same measures for the graph of primitives and for that of products, both counted by
+`hierarchy.cooccurrence.co_engagement`. A month's graph is a distribution over pairs: the share of all co-engagement
+that falls on each. Two months differ by the Jensen-Shannon divergence of their distributions (Lin, 1991) in bits, from
+0 to 1 whatever the number of pairs.
 
 Few events on many pairs differ by chance alone, and a graph that sums up the pairs of another can never diverge more
 than it: any coarse graph looks steady. So each divergence comes with its floor: the same two months with the months of
@@ -22,7 +23,7 @@ from scipy import sparse
 
 from data.errors import UsageError
 from graph.store import Csr
-from hierarchy.flow import Together, co_engagement
+from hierarchy.cooccurrence import Together, co_engagement
 
 
 class Drift(NamedTuple):

@@ -18,6 +18,7 @@ from scipy import sparse
 from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime, execution
 from data.schema import MICROS_PER_DAY, to_micros
+from data.timegrid import EMBEDDINGS
 from graph.store import GraphStore
 from hierarchy.asof import read_as_of
 from hierarchy.bags import Vectors
@@ -177,7 +178,7 @@ def _methods(config: Config) -> list[Method]:
 
 def _window(event_type: str, store: GraphStore, inputs: Mapping[str, ArtifactRef], start: int, end: int) -> Window:
     embeddings = inputs["embeddings"]
-    dates = embeddings.table("embeddings.parquet", ["as_of"])["as_of"].to_numpy()
+    dates = embeddings.table(EMBEDDINGS, ["as_of"])["as_of"].to_numpy()
     as_of = int(dates[dates <= start].max())
     history = history_at(store, event_type, as_of)
     people, products = read_as_of(embeddings, "user", as_of), read_as_of(embeddings, "product", as_of)

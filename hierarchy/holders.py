@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
+from data.timegrid import TOKENS
 
 Held = dict[str, dict[str, float]]
 """entity_id -> primitive_id -> weight."""
 
-_COLUMNS = ["entity_type", "entity_id", "as_of", "primitive_id", "weight"]
+_COLUMNS = ["entity_type", "entity_id", "primitive_id", "weight"]
 _TEXTS = ["entity_type", "entity_id", "primitive_id"]
 _ROWS = 1 << 18  # tokens read at once
 
@@ -23,42 +24,40 @@ _ROWS = 1 << 18  # tokens read at once
 def holders(tokens: ArtifactRef, entity_type: str, wanted: Collection[str]) -> Held:
     """Entities of a type whose newest bag holds any of the primitives `wanted`, in the order of their ids.
 
-    Time: one pass over the tokens of that type. Memory: one batch of them, and the entities found.
+    Time: one pass over the tokens of that type, newest date first. Memory: one batch of them, and the ids of the type.
     """
     found: Held = {}
-    with pq.ParquetFile(tokens.file("tokens.parquet"), page_checksum_verification=True, read_dictionary=_TEXTS) as file:
-        groups = _groups_of(file, entity_type)
-        last, newest = None, 0
-        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=_COLUMNS):
-            names, starts, as_of, rows = _matches(batch, entity_type, wanted)
-            if not names:
-                continue
-            # The first entity may have begun in the batch before, with an older bag.
-            if names[0] == last and as_of[starts[1] - 1] > newest:
-                found.pop(names[0], None)
-            for entity, primitive, weight in rows:
-                found.setdefault(names[entity], {})[primitive] = weight
-            last, newest = names[-1], int(as_of[-1])
-    return found
+    seen: set[str] = set()
+    for name in reversed(tokens.names(TOKENS)):
+        fresh: set[str] = set()
+        with pq.ParquetFile(tokens.file(name), page_checksum_verification=True, read_dictionary=_TEXTS) as file:
+            groups = _groups_of(file, entity_type)
+            for batch in file.iter_batches(_ROWS, row_groups=groups, columns=_COLUMNS):
+                names, rows = _matches(batch, entity_type, wanted)
+                fresh.update(names)
+                for entity, primitive, weight in rows:
+                    if names[entity] not in seen:
+                        found.setdefault(names[entity], {})[primitive] = weight
+        seen |= fresh
+    return dict(sorted(found.items()))
 
 
 def _matches(
     batch: pa.RecordBatch, entity_type: str, wanted: Collection[str]
-) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64], list[tuple[int, str, float]]]:
-    """Of the rows of a type: its entities, where each starts (entities + 1,), every row's as_of, and the wanted rows of
-    newest bags as (place of the entity, primitive_id, weight)."""
+) -> tuple[list[str], list[tuple[int, str, float]]]:
+    """Of the rows of a type: its entities, and the wanted rows as (place of the entity, primitive_id, weight)."""
     kinds, _ = _codes(batch, "entity_type", [entity_type])
     rows = np.flatnonzero(kinds)
     entity = batch["entity_id"]
-    code, as_of = _numbers(entity.indices)[rows], _numbers(batch["as_of"])[rows]
-    starts = np.append(np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)]), len(code))
-    place = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    names = [entity.dictionary[int(code[start])].as_py() for start in starts[:-1]]
+    code = _numbers(entity.indices)[rows]
+    starts = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
+    place = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(code))))
+    names = [entity.dictionary[int(code[start])].as_py() for start in starts]
     held, primitives = _codes(batch, "primitive_id", wanted)
-    kept = np.flatnonzero(held[rows] & (as_of == as_of[starts[1:] - 1][place])) if len(rows) else rows
+    kept = np.flatnonzero(held[rows])
     weights = _numbers(batch["weight"])[rows[kept]].tolist()
     said = [primitives[number] for number in _numbers(batch["primitive_id"].indices)[rows[kept]]]
-    return names, starts, as_of, list(zip(place[kept].tolist(), said, weights, strict=True))
+    return names, list(zip(place[kept].tolist(), said, weights, strict=True))
 
 
 def _codes(batch: pa.RecordBatch, name: str, wanted: Collection[str]) -> tuple[NDArray[np.bool_], list[str]]:

@@ -13,10 +13,11 @@ from data.artifacts import ArtifactRef
 from graph.sampler import Budget, TemporalSampler
 from graph.store import GraphStore
 from hierarchy.batches import make_samplers
+from hierarchy.blend import blended
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.model import Learner
 from hierarchy.prototypes import Prototypes
-from hierarchy.seeds import from_content, sample_seeds
+from hierarchy.seeds import content_view, from_content, sample_seeds
 from hierarchy.transfer import on_device
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
@@ -40,11 +41,13 @@ def encode_nodes(
     times: NDArray[np.int64],
     seed: int,
     exclude: NDArray[np.int64] | None = None,
+    blend: float = 0.0,
 ) -> Vectors:
     """Unit vectors float32 (B, Q, d) of `nodes` (B,) of one type, each as of its time [us]; Q is 1 but for users.
 
     Runs on the device of `sampler`, which must be that of the table and the encoder. `exclude` (B,): the partner whose
-    edges a node must not see, as in `TemporalSampler.sample`. Memory O(chunk T D) beside the result.
+    edges a node must not see, as in `TemporalSampler.sample`. With `blend` > 0 products and advertisers lean on their
+    content (hierarchy.blend). Memory O(chunk T D) beside the result.
     """
     latents = encoder.shape.user_heads if kind == "user" else 1
     found = np.empty((len(nodes), latents, encoder.shape.dim), np.float32)
@@ -53,9 +56,13 @@ def encode_nodes(
     for start in range(0, len(nodes), chunk):
         rows = np.minimum(np.arange(start, start + chunk), len(nodes) - 1)
         some, at, without = (on_device(column[rows], sampler.device) for column in (nodes, times, barred))
-        seeds, _ = sample_seeds(table, sampler, kind, some, at, seed, without)
+        seeds, tokens = sample_seeds(table, sampler, kind, some, at, seed, without)
+        made = encoder(seeds, prototypes, latents)
+        if blend and kind in WITH_ID:
+            alone = encoder(content_view(seeds, tokens), prototypes, latents)
+            made = blended(made, alone, sampler.degree(kind, some, at), blend)
         kept = min(chunk, len(nodes) - start)
-        found[start : start + kept] = encoder(seeds, prototypes, latents)[:kept].cpu().numpy()
+        found[start : start + kept] = made[:kept].cpu().numpy()
     return found
 
 
@@ -90,6 +97,11 @@ class FrozenLearner:
     def tops(self) -> tuple[int, ...]:
         """Tokens kept per level, coarse to fine."""
         return tuple(level["top"] for level in self.described["config"]["levels"])
+
+    @property
+    def blend(self) -> float:
+        """kappa of hierarchy.blend; 0: vectors are the graph's."""
+        return float(self.described["config"].get("blend", 0.0))
 
     @torch.no_grad()
     def encode_content(self, content: Vectors, kind: str = "product") -> Vectors:
@@ -128,6 +140,7 @@ class EntityEncoder:
             nodes,
             times,
             self.learner.described["sampling_seed"],
+            blend=self.learner.blend,
         )
 
     def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
 from data.categories import SEPARATOR, category_ids
+from data.timegrid import TOKENS
 from graph.store import index_in
 from hierarchy.bags import Vectors, cosines
 from hierarchy.levels import Level, published
@@ -146,13 +147,13 @@ def _strongest(tokens: ArtifactRef, level: Level) -> tuple[pa.Array, NDArray[np.
     """Products with tokens and the row of their strongest primitive of `level`, by their newest bag."""
     columns = ["entity_type", "entity_id", "level", "rank", "primitive_id"]
     ids, primitives = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for batch in tokens.batches("tokens.parquet", columns):
+    for batch in tokens.batches(TOKENS, columns):
         first = pc.and_(pc.equal(batch["rank"], 0), pc.equal(batch["level"], level.level))
         own = batch.filter(pc.and_(first, pc.equal(batch["entity_type"], "product")))
         ids.append(own["entity_id"])
         primitives.append(own["primitive_id"])
     entity, primitive = pa.concat_arrays(ids), pa.concat_arrays(primitives)
     codes = entity.dictionary_encode().indices.to_numpy()
-    # Bags of an entity lie one after the other by date, so its last row is its newest bag.
-    last = pa.array(np.flatnonzero(np.append(codes[1:] != codes[:-1], True)[: len(codes)]))
+    # Dates lie one after the other, so the last row of an entity is its newest bag.
+    last = pa.array(len(codes) - 1 - np.unique(codes[::-1], return_index=True)[1])
     return entity.take(last), index_in(primitive.take(last), level.ids)

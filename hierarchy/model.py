@@ -39,7 +39,7 @@ class LinkHead(nn.Module):
         return logits if share is None else logits + self.repeated(share)
 
     def repeated(self, share: torch.Tensor) -> torch.Tensor:
-        """What is added for a `share` (...) of a history in (0, 1]: repeat[0] + repeat[1] * ln(share); 0 for share 0."""
+        """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(share), nothing for share 0."""
         had = share > 0
         return torch.where(had, self.repeat[0] + self.repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
 

@@ -13,10 +13,10 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, execution
 from data.errors import UsageError, nearest
 from data.schema import ENTITY_TYPES
+from data.timegrid import TOKENS
 
 QUERIES = Path(__file__).parent / "sql"
 FILE = "postings.parquet"
-_TOKENS = "tokens.parquet"
 _GROUP = 16_384  # rows of a row group: small, so that one interest is found without reading many others
 
 POSTINGS = pa.schema(
@@ -47,7 +47,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     """
     from data.engine import session  # DuckDB takes longer to import than a question to answer
 
-    paths = inputs["tokens"].paths(_TOKENS)
+    paths = inputs["tokens"].paths(TOKENS)
     with session(out.work / "spill", ctx.threads, config.memory_limit, QUERIES, "postings") as engine:
         pieces = engine.tables("postings", POSTINGS, tokens=paths)
         groups = (piece.slice(start, _GROUP) for piece in pieces for start in range(0, len(piece), _GROUP))

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from data.artifacts import ArtifactRef, Store
 from data.errors import BadDataError, UsageError, nearest
 from data.schema import ENTITY_TYPES
 from data.snapshot import Snapshot
+from data.timegrid import TOKENS, file_date
 
 INDEXED = (*ENTITY_TYPES, "primitive")
 """Types of things that can be asked for and found."""
@@ -173,7 +175,9 @@ def entities_of(
     """
     from hierarchy import postings
 
-    known = _read(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id"])["primitive_id"].to_pylist()
+    known = read_table(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id"])[
+        "primitive_id"
+    ].to_pylist()
     if primitive_id not in known:
         raise _unknown("primitive", primitive_id, sorted(known))
     return postings.entities_of(snapshot.ref(store, "postings"), primitive_id, kind, k, as_of)
@@ -189,24 +193,37 @@ def tokens_of(
     """
     if entity_type not in ENTITY_TYPES:
         raise UsageError(f"unknown entity type {entity_type!r}: {nearest(entity_type, ENTITY_TYPES)}")
-    rows = _token_rows(snapshot.ref(store, "tokens"), entity_type, entity_id)
-    known = [row for row in rows if as_of is None or row["as_of"] <= as_of]
-    newest = max((row["as_of"] for row in known), default=None)
+    known = _token_rows(snapshot.ref(store, "tokens"), entity_type, entity_id, as_of)
     words = read_table(snapshot.ref(store, "supergraph"), "primitives.parquet", ["primitive_id", "label"])
     labels = dict(zip(words["primitive_id"].to_pylist(), words["label"].to_pylist(), strict=True))
-    return [{**row, "label": labels[row["primitive_id"]]} for row in known if row["as_of"] == newest]
+    return [{**row, "label": labels[row["primitive_id"]]} for row in known]
 
 
-def _token_rows(tokens: ArtifactRef, entity_type: str, entity_id: str) -> list[dict[str, Any]]:
-    """All token rows of an entity, in the order of the file."""
-    with pq.ParquetFile(tokens.file("tokens.parquet"), page_checksum_verification=True) as file:
+def _token_rows(tokens: ArtifactRef, entity_type: str, entity_id: str, as_of: int | None) -> list[dict[str, Any]]:
+    """The token rows of an entity at its newest date not after `as_of` [us], in the order of the file; newest first is
+    where most entities are found soon."""
+    late = False
+    for name in reversed(tokens.names(TOKENS)):
+        rows = _rows_in(tokens.file(name), entity_type, entity_id)
+        if rows and (as_of is None or file_date(name) <= as_of):
+            return rows
+        late |= bool(rows)
+    if not late:
+        raise _unknown(entity_type, entity_id, _known_ids(tokens, entity_type))
+    return []
+
+
+def _rows_in(path: Path, entity_type: str, entity_id: str) -> list[dict[str, Any]]:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read_row_groups(_groups(file, entity_type, entity_id), [*_KEY, *_TOKEN])
         rows = [row for row, key in enumerate(_keys(table)) if key == (entity_type, entity_id)]
-        if not rows:
-            known = [identity for kind, identity in dict.fromkeys(_keys(file.read(_KEY))) if kind == entity_type]
-            raise _unknown(entity_type, entity_id, known)
         # The file is sorted, so they lie one after the other.
-        return list(table.select(_TOKEN).slice(rows[0], len(rows)).to_pylist())
+        return list(table.select(_TOKEN).slice(rows[0], len(rows)).to_pylist()) if rows else []
+
+
+def _known_ids(tokens: ArtifactRef, entity_type: str) -> list[str]:
+    tables = [read_table(tokens, name, _KEY) for name in tokens.names(TOKENS)]
+    return sorted({identity for table in tables for kind, identity in _keys(table) if kind == entity_type})
 
 
 def _keys(table: pa.Table) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ from hierarchy.alignment import Named, name_again, name_first
 from hierarchy.asof import AsOfVectors, read_as_of
 from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
 from hierarchy.levels import Level, learned
+from hierarchy.past import of_vocabulary
 from hierarchy.public_ids import IDS
 from hierarchy.relations import flow_links, parent_links
 from hierarchy.vocabulary import Catalogue, Describer, membership
@@ -61,6 +62,11 @@ class Config(StageConfig):
     alignment: Alignment = Field(
         default=Alignment(), description="How public ids outlive a retrain; no effect without an earlier one."
     )
+
+
+def seen(config: Config, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
+    """What stands for the inputs in the key: their past at t0, which is all that is looked at."""
+    return of_vocabulary(inputs, to_micros(config.t0))
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:

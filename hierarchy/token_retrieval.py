@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import sparse
 
-from data.artifacts import ArtifactRef, read_parquet
+from data.artifacts import ArtifactRef
+from data.timegrid import TOKENS
 from hierarchy.bags import Vectors, cosines
 from hierarchy.levels import Level
 from hierarchy.recall import Scorer
@@ -43,7 +44,7 @@ def read_profiles(tokens: ArtifactRef, kind: str, levels: Sequence[Level], time:
     wanted = pc.field("level").isin([level.level for level in levels])
     condition = (pc.field("entity_type") == kind) & (pc.field("as_of") <= time) & wanted
     columns = ["entity_id", "primitive_id", "weight", "as_of"]
-    table = read_parquet(tokens.file("tokens.parquet"), columns, condition).combine_chunks()
+    table = tokens.table(TOKENS, columns, condition).combine_chunks()
     coded = pc.dictionary_encode(table["entity_id"].combine_chunks())
     row, ids = coded.indices.to_numpy().astype(np.int64), coded.dictionary
     as_of = table["as_of"].to_numpy()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -15,7 +17,10 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig
 from data.errors import UsageError
 from data.schema import TOKENS
+from data.timegrid import EMBEDDINGS, date_file, file_date
+from data.timegrid import TOKENS as DATES
 from hierarchy.bags import Bags, Vectors, entropy
+from hierarchy.dates import Dates, cause_of, content_of
 from hierarchy.levels import Level, bags_of, published
 
 _ROWS = 16_384  # tokens of a row group: small, so that one entity is found without reading many others
@@ -31,36 +36,51 @@ class Config(StageConfig):
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
-    """Write tokens.parquet, sorted by (entity_type, entity_id, as_of, level, rank); ranks start at 0.
+    """Write tokens/<date>.parquet, each sorted by (entity_type, entity_id, level, rank), and dates.json; ranks start
+    at 0.
 
-    Several heads of a user are one bag: the mean of their memberships. Time: embeddings x primitives. Memory: the keys
-    of all embeddings, about 60 bytes each; vectors lie in a file of the work folder.
+    Several heads of a user are one bag: the mean of their memberships. With `previous`, tokens of an earlier day, dates
+    of equal vectors and vocabulary are taken as they are. Time: new embeddings x primitives. Memory: keys of a date,
+    about 60 bytes each; its vectors lie in a file of the work folder. A killed run goes on with the next date.
     """
-    levels = _with_tops(published(inputs["supergraph"]), config.top)
+    embeddings, levels = inputs["embeddings"], _with_tops(published(inputs["supergraph"]), config.top)
     version = inputs["supergraph"].metrics["vocab_version"]
-    keys = inputs["embeddings"].table("embeddings.parquet", [*_BAG, "head", "model_version"]).combine_chunks()
-    vectors = _spill(inputs["embeddings"], out.work / "vectors.npy")
-    order = pc.sort_indices(keys, [(name, "ascending") for name in (*_BAG, "head")]).to_numpy()
-    first = _starts(keys.select(_BAG), order)
-    sums = np.zeros((len(levels), 2))
-    with ctx.progress.step("tokens", len(first) - 1, "bags") as step:
-
-        def tables() -> Iterator[pa.Table]:
-            for start, stop in _spans(len(first) - 1, _ROWS // sum(level.top for level in levels)):
-                rows = order[first[start] : first[stop]]
-                found = bags_of(levels, vectors[rows], first[start : stop + 1] - first[start])
-                for number, part in enumerate(found):
-                    sums[number] += entropy(part.weight).sum(), part.residual.sum(dtype=np.float64)
-                yield _table(levels, found, keys.take(pa.array(order[first[start:stop]])), version)
-                step.advance(stop - start)
-
-        count = out.write_batches("tokens.parquet", TOKENS, tables())
-    means = np.round(sums / max(len(first) - 1, 1), 4).tolist()
+    made_by = [content_of(inputs["supergraph"]), [level.top for level in levels]]
+    dates, names = Dates(out, inputs.get("previous")), embeddings.names(EMBEDDINGS)
+    with ctx.progress.step("tokens", len(names), "dates") as step:
+        for name in names:
+            cause = cause_of(embeddings.manifest["files"][name]["sha256"], *made_by)
+            make = partial(_write_date, embeddings=embeddings, name=name, levels=levels, version=version)
+            dates.add(date_file(DATES, file_date(name)), cause, make)
+            step.advance()
+    facts = dates.write()
+    bags = sum(fact["bags"] for fact in facts)
+    means = np.round(np.sum([fact["sums"] for fact in facts], axis=0) / max(bags, 1), 4).tolist()
     shapes = [
         {"level": level.level, "top": level.top, "tau": level.tau, "mean_entropy": spread, "mean_residual": dropped}
         for level, (spread, dropped) in zip(levels, means, strict=True)
     ]
-    return {"tokens": count, "bags": len(first) - 1, "vocab_version": version, "levels": shapes}
+    figures = {"lent_dates": dates.lent, "last_as_of": file_date(names[-1]), "levels": shapes}
+    return {"tokens": dates.rows, "bags": bags, "vocab_version": version, **figures}
+
+
+def _write_date(
+    path: Path, embeddings: ArtifactRef, name: str, levels: Sequence[Level], version: str
+) -> tuple[int, dict[str, Any]]:
+    """Bags of one date; returns their rows, and by level the sums of entropies and of dropped mass."""
+    keys = embeddings.table(name, [*_BAG, "model_version"]).combine_chunks()
+    vectors = _spill(embeddings, name, path.with_suffix(".npy"))
+    first, sums = _starts(keys.select(_BAG)), np.zeros((len(levels), 2))
+    count = 0
+    with pq.ParquetWriter(path, TOKENS, compression="zstd", write_page_checksum=True) as writer:
+        for start, stop in _spans(len(first) - 1, _ROWS // sum(level.top for level in levels)):
+            found = bags_of(levels, vectors[first[start] : first[stop]], first[start : stop + 1] - first[start])
+            for number, part in enumerate(found):
+                sums[number] += entropy(part.weight).sum(), part.residual.sum(dtype=np.float64)
+            table = token_table(levels, found, keys.take(pa.array(first[start:stop])), version)
+            writer.write_table(table)
+            count += table.num_rows
+    return count, {"bags": len(first) - 1, "sums": sums.tolist()}
 
 
 def _with_tops(levels: Sequence[Level], tops: tuple[int, ...]) -> list[Level]:
@@ -71,29 +91,27 @@ def _with_tops(levels: Sequence[Level], tops: tuple[int, ...]) -> list[Level]:
     return [level._replace(top=min(top, len(level.ids))) for level, top in zip(levels, wanted, strict=True)]
 
 
-def _spill(embeddings: ArtifactRef, path: Path) -> Vectors:
-    """All vectors (n, d) in file order as a memory map, so that they can be read in another order."""
-    count, start = embeddings.manifest["files"]["embeddings.parquet"]["rows"], 0
+def _spill(embeddings: ArtifactRef, name: str, path: Path) -> Vectors:
+    """The vectors (n, d) of a date in file order as a memory map, so that few are in memory at a time."""
+    count, start = embeddings.rows(name), 0
     mapped: Vectors = np.zeros((0, 1), np.float32)
-    for batch in embeddings.batches("embeddings.parquet", ["vector"]):
+    for batch in embeddings.batches(name, ["vector"]):
         part = batch["vector"].flatten().to_numpy().reshape(batch.num_rows, -1)
         if start == 0:
-            path.parent.mkdir(parents=True, exist_ok=True)
             mapped = np.lib.format.open_memmap(path, "w+", np.dtype(np.float32), (count, part.shape[1]))
         mapped[start : start + len(part)] = part
         start += len(part)
     return mapped
 
 
-def _starts(keys: pa.Table, order: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Where each bag starts in the sorted order, int64 (bags + 1,)."""
-    changed = np.zeros(len(order), bool)
+def _starts(keys: pa.Table) -> NDArray[np.int64]:
+    """Where each bag starts, int64 (bags + 1,): the heads of a user lie one after the other."""
+    changed = np.zeros(len(keys), bool)
     changed[:1] = True
-    for name in keys.column_names:
-        column = keys[name].combine_chunks()
-        values = (column.dictionary_encode().indices if column.type == pa.string() else column).to_numpy()[order]
+    for column in keys.columns:
+        values = column.combine_chunks().dictionary_encode().indices.to_numpy()
         changed[1:] |= values[1:] != values[:-1]
-    return np.append(np.flatnonzero(changed), len(order)).astype(np.int64)
+    return np.append(np.flatnonzero(changed), len(keys)).astype(np.int64)
 
 
 def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
@@ -101,7 +119,7 @@ def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, count)) for start in range(0, count, size))
 
 
-def _table(levels: Sequence[Level], found: Sequence[Bags], keys: pa.Table, version: str) -> pa.Table:
+def token_table(levels: Sequence[Level], found: Sequence[Bags], keys: pa.Table, version: str) -> pa.Table:
     """Token rows of the bags whose `keys` are given, bag by bag, level by level, strongest first."""
     tops = [level.top for level in levels]
     bag = pa.array(np.repeat(np.arange(len(keys)), sum(tops)))

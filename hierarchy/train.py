@@ -28,6 +28,7 @@ from hierarchy.engaged import Engaged
 from hierarchy.model import Learner
 from hierarchy.objective import Distillation, LossWeights, Teaching
 from hierarchy.passes import Precision, allow_tf32
+from hierarchy.past import of_learner
 from hierarchy.prototypes import Level
 from hierarchy.purchases import History
 from hierarchy.seeds import VIEWS
@@ -102,6 +103,12 @@ class Config(StageConfig):
     bias_off: tuple[str, ...] = Field(default=(), description=f"Attention biases to leave out, of {BIASES}.")
     id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
+    blend: float = Field(
+        default=0.0,
+        ge=0,
+        description="Events at which a product's or advertiser's vector is half the graph's, half its content's; 0: "
+        "all the graph's. No effect on training.",
+    )
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")
@@ -115,6 +122,11 @@ class Config(StageConfig):
     log_every: int = Field(default=10, ge=1, description="Steps between lines of training.jsonl.")
     checkpoint_every: int = execution(100, "Steps between checkpoints.", ge=1)
     prefetch: int = execution(2, "Batches drawn ahead by a thread; 0: each when it is due, by none.", ge=0)
+
+
+def seen(config: Config, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
+    """What stands for the inputs in the key: their past at t0, which is all that is looked at."""
+    return of_learner(inputs, to_micros(config.t0))
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:

@@ -3,7 +3,8 @@
 It starts as the content-only baseline: content goes through an identity map, while node types and every residual branch
 start at zero, and id residuals at zero or where closed-form views put them (hierarchy.structure). What it learns is
 therefore a correction of content, which keeps cold entities sensible. An id residual has two roles, as in factored item
-similarity models (Kabbur et al., 2013): one as a token, a thing that was there, and one as a seed, a thing to be found. Primitives join as hub tokens, so two layers reach entities at any graph distance through a primitive.
+similarity models (Kabbur et al., 2013): one as a token, a thing that was there, and one as a seed, a thing to be found.
+Primitives join as hub tokens, so two layers reach entities at any graph distance through a primitive.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class EncoderShape:
 
     content_dim D, dim d, layers, heads, id_rows (rows of the id residual table, without the empty row 0), user_heads
     (vectors per user), num_levels (of primitives), gate (name and untrained weight of each modality whose parts are
-    fused here; empty: content comes fused), bias_off (attention biases that stay zero), dropout (chance that a component
-    of a token or of a layer's answer is left out of a training step).
+    fused here; empty: content comes fused), bias_off (attention biases that stay zero), dropout (chance that a
+    component of a token or of a layer's answer is left out of a training step).
     """
 
     content_dim: int

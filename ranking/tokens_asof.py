@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.schema import ENTITY_TYPES
+from data.timegrid import TOKENS
 from ranking.asof import AsOf
 from ranking.histories import encode_ids
 
@@ -42,7 +43,7 @@ class TokenRows:
 
 
 def read_tokens(tokens: ArtifactRef, vocabularies: Mapping[str, pa.Array], ctx: RunContext) -> TokenRows:
-    """Read the tokens artifact (sorted by entity_type, entity_id, as_of, level, rank) in batches.
+    """Read the tokens artifact (by date, then entity_type, entity_id, level, rank) in batches.
 
     Tokens of entities outside `vocabularies` (type -> ids) are dropped. Memory: about 40 bytes per token row.
     """
@@ -56,7 +57,7 @@ def read_tokens(tokens: ArtifactRef, vocabularies: Mapping[str, pa.Array], ctx: 
 def _vocabulary(tokens: ArtifactRef) -> pa.Table:
     pieces = [
         pa.Table.from_batches([batch]).group_by(["level", "primitive_id"]).aggregate([])
-        for batch in tokens.batches("tokens.parquet", ["level", "primitive_id"])
+        for batch in tokens.batches(TOKENS, ["level", "primitive_id"])
     ]
     if not pieces:
         return pa.table({"level": pa.array([], pa.int32()), "primitive_id": pa.array([], pa.string())})
@@ -69,8 +70,8 @@ def _read(
 ) -> dict[str, NDArray]:
     names = ("type", "entity", "as_of", "level", "rank", "primitive", "weight")
     parts: dict[str, list[NDArray]] = {name: [] for name in names}
-    with ctx.progress.step("read tokens", tokens.manifest["files"]["tokens.parquet"]["rows"], "tokens") as step:
-        for batch in tokens.batches("tokens.parquet", _COLUMNS):
+    with ctx.progress.step("read tokens", tokens.rows(TOKENS), "tokens") as step:
+        for batch in tokens.batches(TOKENS, _COLUMNS):
             for number, entity_type in enumerate(ENTITY_TYPES):
                 rows = batch.filter(pc.equal(batch["entity_type"], entity_type))
                 entity = encode_ids(rows["entity_id"], vocabularies[entity_type])

@@ -3,7 +3,7 @@ stages supergraph and tokens describe any method's primitives and make its token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from scipy import sparse
 from data.artifacts import ArtifactRef, OutputDir, Store
 from data.context import Metrics, RunContext, StageConfig
 from data.schema import ENTITY_TYPES, embeddings_schema
+from data.timegrid import EMBEDDINGS, date_file
 from graph.store import OWNED_BY, GraphStore
 from hierarchy import supergraph, tokens
 from hierarchy.asof import AsOfVectors
@@ -97,12 +98,10 @@ def _embeddings(entities: Entities, version: str, out: OutputDir) -> Metrics:
     dim = next(own.vectors.shape[2] for kinds in entities.values() for own in kinds.values() if len(own.vectors))
     schema = embeddings_schema(dim)
 
-    def tables() -> Iterator[pa.Table]:
-        for date in sorted(entities):
-            for kind in sorted(ENTITY_TYPES):
-                yield _rows(entities[date][kind], kind, date, version, schema)
-
-    rows = out.write_batches("embeddings.parquet", schema, tables())
+    rows = 0
+    for date in sorted(entities):
+        tables = [_rows(entities[date][kind], kind, date, version, schema) for kind in sorted(ENTITY_TYPES)]
+        rows += out.write_batches(date_file(EMBEDDINGS, date), schema, tables)
     return {"rows": rows, "first_as_of": min(entities), "last_as_of": max(entities), "model_version": version}
 
 

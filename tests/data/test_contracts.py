@@ -12,7 +12,7 @@ from data.categories import category_ids
 from data.context import RunContext, StageConfig, UtcTime, derive_seed, execution
 from data.errors import BadDataError, StrataError, SystemStateError, UsageError, nearest
 from data.schema import MICROS_PER_DAY, conform, from_micros, to_micros, visible_from
-from data.timegrid import as_of_grid
+from data.timegrid import EMBEDDINGS, as_of_grid, date_file, file_date
 
 TABLES = (
     "EVENTS",
@@ -116,6 +116,15 @@ def test_the_grid_is_weekly_from_t0_and_never_after_the_end():
     assert as_of_grid(t0, start + 2 * week - 1) == [start, start + week]
     assert as_of_grid(t0, start - week) == [start]
     assert as_of_grid(t0, start + 2 * MICROS_PER_DAY, every_days=1)[-1] == start + 2 * MICROS_PER_DAY
+
+
+def test_files_of_dates_sort_as_dates_do_and_name_their_instant():
+    start = to_micros(datetime(2024, 2, 20, tzinfo=UTC))
+    dates = [start, start + 1, start + 1_000_000, start + MICROS_PER_DAY, start + 400 * MICROS_PER_DAY]
+    names = [date_file(EMBEDDINGS, date) for date in dates]
+    assert names == sorted(names)
+    assert [file_date(name) for name in names] == dates
+    assert names[0] == "embeddings/20240220T000000000000Z.parquet"
 
 
 def test_category_ids_are_the_paths_prefixes():

@@ -32,8 +32,8 @@ class Counting:
 
 def written(folder, encoder, work=None, threads=2):
     out = OutputDir(folder / "out", work or folder / "work", "k")
-    _, padded = encode_texts(encoder, TEXTS, 64, out, RunContext(threads=threads))
-    assert padded == 0
+    _, spent = encode_texts(encoder, TEXTS, 64, out, RunContext(threads=threads))
+    assert spent == {"encoded": len(TEXTS), "padded": 0}
     return (out.path / "text.npy").read_bytes()
 
 

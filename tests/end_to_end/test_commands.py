@@ -66,7 +66,7 @@ def test_a_vector_query_finds_the_entity_it_belongs_to(published):
     import pyarrow.compute as pc
 
     store = Store(published[0])
-    table = snapshot.load(store).ref(store, "embeddings").table("embeddings.parquet")
+    table = snapshot.load(store).ref(store, "embeddings").table("embeddings/")
     own = table.filter(pc.equal(table["entity_id"], "p001")).to_pylist()[-1]["vector"]
     hits = json.loads(strata("query", "vector", json.dumps(own), "--k", 1, "--json", "--store", store.root).stdout)
     assert hits[0]["entity_id"] == "p001"

@@ -188,7 +188,7 @@ class Artifacts:
             for i, entity in sorted(enumerate(ids), key=lambda pair: pair[1]):
                 for as_of in (AS_OF - 7 * DAY, AS_OF) if kind == "user" else (AS_OF - 7 * DAY,):
                     rows += self._bag(kind, entity, i % 8, as_of)
-        _write(out, "tokens.parquet", TOKENS, rows)
+        _write(out, "tokens/all.parquet", TOKENS, rows)
 
     def _bag(self, kind: str, entity: str, coarse: int, as_of: int) -> list[dict[str, Any]]:
         fine = [coarse * self.children, coarse * self.children + 1, (coarse * self.children + 4) % (8 * self.children)]

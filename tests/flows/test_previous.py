@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from data import snapshot
-from data.artifacts import Store
+from data.artifacts import ArtifactRef, Store
 from data.errors import BadDataError, UsageError
 from data.parts import EVENT_PARTS
 from data.progress import Progress
+from data.schema import to_micros
 from flows import pipeline, previous
 from flows.config import STAGES, load_config
 from flows.presets import named
@@ -87,6 +88,49 @@ def test_the_nearest_earlier_graph_is_found_over_days_without_one(shop):
     one = run(shop, 1).refs["graph"]
     run(shop, 2, "events")
     assert run(shop, 3).refs["graph"].manifest["inputs"]["previous"] == one.key
+
+
+LEARNER = next(stage for stage in STAGES if stage.name == "learner")
+
+
+def test_what_a_learner_looks_at_stands_for_its_inputs_in_the_key(shop, monkeypatch):
+    config = settings(shop, 25)
+    inputs = {"graph": ArtifactRef("graph", "g1", shop), "features": ArtifactRef("features", "f1", shop)}
+    past = {"graph": "same", "features": "same"}
+    monkeypatch.setattr(LEARNER.module, "seen", lambda config, inputs: past)
+    key = stage_key(LEARNER, config, inputs)
+    assert stage_key(LEARNER, config, {**inputs, "graph": ArtifactRef("graph", "g2", shop)}) == key
+    past = {"graph": "altered", "features": "same"}
+    assert stage_key(LEARNER, config, inputs) != key
+    moved = settings(shop, 25, cuts={"t0": "2024-02-21T00:00:00Z"})
+    assert stage_key(LEARNER, moved, inputs, {"graph": "same", "features": "same"}) != key
+
+
+def test_an_altered_past_is_told_and_another_lineage_or_an_unaltered_one_is_not(shop):
+    store, config = Store(shop / "store"), settings(shop, 25)
+    said = {"graph": "a", "features": "b"}
+    assert previous.altered(LEARNER, config, store, said) is None, "the first learner"
+    causes = {"lineage": previous.lineage(LEARNER, config), "seen": said, "finished_at": "2024-02-25"}
+    with store.publish("learner", "old", causes):
+        pass
+    told = previous.altered(LEARNER, config, store, {**said, "graph": "x"})
+    assert told == "! learner is made anew: what learner old saw of graph was altered since"
+    assert previous.altered(LEARNER, config, store, said) is None
+    assert previous.altered(LEARNER, settings(shop, 25, seed=9), store, {**said, "graph": "x"}) is None
+
+
+def test_dates_of_embeddings_are_lent_by_the_newest_that_ends_no_later(shop):
+    embeddings = next(stage for stage in STAGES if stage.name == "embeddings")
+    store = Store(shop / "store")
+    assert settings(shop, 25).embeddings.as_of == settings(shop, 25).events.as_of
+    for day in (21, 22, 26):
+        config = settings(shop, day)
+        causes = {"lineage": previous.lineage(embeddings, config), "finished_at": "now"}
+        with store.publish("embeddings", f"day{day}", causes) as (_, extras):
+            extras["metrics"] = {"last_as_of": to_micros(config.events.as_of)}
+    assert previous.resolve(embeddings, settings(shop, 25), {}, store).key == "day22"
+    assert previous.resolve(embeddings, settings(shop, 20), {}, store) is None
+    assert previous.resolve(embeddings, settings(shop), {}, store) is None, "plain runs build on nothing"
 
 
 def test_a_run_that_stops_early_publishes_no_snapshot_and_says_so(shop, capsys):

@@ -16,7 +16,7 @@ from data import synthetic
 from data.artifacts import ArtifactRef, OutputDir, Store
 from data.context import RunContext
 from data.schema import embeddings_schema, to_micros
-from data.timegrid import as_of_grid
+from data.timegrid import EMBEDDINGS, as_of_grid, date_file
 from graph.store import GraphStore, Relation
 from hierarchy.kmeans import unit
 from hierarchy.model import Learner
@@ -106,11 +106,11 @@ class Shop:
 
     def _embeddings(self, out: OutputDir) -> dict[str, Any]:
         grid = as_of_grid(T0, int(self.world["events"]["ts"][-1].as_py()))
-        tables, before = [], None
+        count, before = 0, None
         for as_of in grid:
-            tables += [self._rows(kind, as_of, before) for kind in ("advertiser", "product", "user")]
+            tables = [self._rows(kind, as_of, before) for kind in ("advertiser", "product", "user")]
+            count += out.write_batches(date_file(EMBEDDINGS, as_of), embeddings_schema(DIM), tables)
             before = as_of
-        count = out.write_batches("embeddings.parquet", embeddings_schema(DIM), tables)
         return {"rows": count, "last_as_of": grid[-1], "model_version": "planted"}
 
     def _rows(self, kind: str, as_of: int, before: int | None) -> pa.Table:

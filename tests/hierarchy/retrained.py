@@ -14,7 +14,7 @@ from data.schema import embeddings_schema
 from hierarchy import supergraph
 from hierarchy.kmeans import unit
 from hierarchy.levels import learned
-from tests.fixtures.artifacts import make_ref
+from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import DIM, LEVELS, T0, Shop
 
 STAGES = ("events", "graph", "features", "learner", "embeddings")
@@ -52,7 +52,7 @@ class Retrained:
         if extra is not None:
             vectors[1] = np.concatenate([vectors[1], extra])
         self.vectors = [np.asarray(level @ self.turn, np.float32) for level in vectors]
-        table = shop.refs["embeddings"].table("embeddings.parquet")
+        table = shop.refs["embeddings"].table("embeddings/")
         flat = table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, DIM)
         moved = unit((flat + noise * rng.normal(size=flat.shape)).astype(np.float32) @ self.turn)
         column = pa.FixedSizeListArray.from_arrays(pa.array(moved.ravel()), DIM)
@@ -82,7 +82,7 @@ class Retrained:
         out.write_json("learner.json", {"config": {"levels": LEVELS}})
 
     def _embeddings(self, out: OutputDir) -> dict[str, Any]:
-        out.write_table("embeddings.parquet", self.table)
+        write_dates(out, "embeddings/", self.table)
         return self.shop.refs["embeddings"].metrics
 
 

@@ -13,7 +13,7 @@ from hierarchy.asof import read_as_of
 from hierarchy.kmeans import unit
 from hierarchy.levels import learned, published
 from hierarchy.public_ids import ID_MAP
-from tests.fixtures.artifacts import make_ref
+from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import DIM, T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
 
@@ -140,7 +140,7 @@ def test_without_a_common_entity_everything_is_minted_anew(shop):
     again = Retrained(shop, "strange", seed=9)
     other = again.table.set_column(0, "entity_id", pc.binary_join_element_wise("x", again.table["entity_id"], "-"))
     other = other.cast(again.table.schema)
-    unknown = make_ref(shop.store, "embeddings", lambda out: out.write_table("embeddings.parquet", other), "unknown")
+    unknown = make_ref(shop.store, "embeddings", lambda out: write_dates(out, "embeddings/", other), "unknown")
     made = again.supergraph({**shop.refs, "embeddings": unknown})
     assert sorted(labels(made)) == [f"L2-{number:04d}" for number in range(16, 32)]
     assert {row["reason"] for row in made.table("id_map.parquet").to_pylist()} == {"no entity in common"}

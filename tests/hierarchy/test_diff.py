@@ -16,7 +16,7 @@ from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
 
-FILE = "tokens.parquet"
+FILE = "tokens/"
 
 
 def with_tokens(store, refs, key):

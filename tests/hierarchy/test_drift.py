@@ -7,8 +7,8 @@ from scipy import sparse
 from data.errors import UsageError
 from data.schema import MICROS_PER_DAY as DAY
 from graph.csr import EdgeList, to_csr
+from hierarchy.cooccurrence import Together
 from hierarchy.drift import between, density, divergence, drift
-from hierarchy.flow import Together
 
 MONTHS = [0, 28 * DAY, 56 * DAY]
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from data.artifacts import Store, sha256_file
+from data.artifacts import ArtifactRef, Store
 from data.schema import MICROS_PER_DAY, embeddings_schema
 from graph.store import GraphStore
 from hierarchy import embed
@@ -11,6 +11,10 @@ from hierarchy.asof import read_as_of
 from tests.hierarchy import small_learner as small
 
 WEEK = 7 * MICROS_PER_DAY
+
+
+def files(ref: ArtifactRef) -> dict[str, str]:
+    return {name: listed["sha256"] for name, listed in ref.manifest["files"].items()}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def embeddings(root, inputs):
 
 @pytest.fixture(scope="module")
 def table(embeddings) -> pa.Table:
-    return embeddings.table("embeddings.parquet")
+    return embeddings.table("embeddings/")
 
 
 def test_rows_follow_the_contract_and_are_sorted(table, embeddings):
@@ -78,34 +82,36 @@ def test_popularity_grows_with_degree_and_users_have_none(table):
 def test_deleting_later_events_changes_no_earlier_row(root, inputs, table):
     date = small.before(small.T0) + 2 * WEEK
     cut = small.shop(root, until=date, key="cut")
-    found = small.embedded(root, {**cut, "learner": inputs["learner"]}, "cut").table("embeddings.parquet")
+    found = small.embedded(root, {**cut, "learner": inputs["learner"]}, "cut").table("embeddings/")
     early = table.filter(pc.less(table["as_of"], date))
     assert early.num_rows > 0
     assert found.filter(pc.less(found["as_of"], date)).equals(early)
 
 
 def test_a_killed_run_keeps_its_dates_and_ends_equal(root, inputs, embeddings, monkeypatch):
-    write, done = embed._write_shard, []
+    write, done = embed._write_date, []
 
-    def dies(shard, *rest):
+    def dies(path, **rest):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(shard)
-        write(shard, *rest)
+        done.append(path)
+        return write(path, **rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(embed, "_write_shard", dies)
+        patched.setattr(embed, "_write_date", dies)
         with pytest.raises(KeyboardInterrupt):
             small.embedded(root, inputs, "killed")
     again: list = []
-    monkeypatch.setattr(embed, "_write_shard", lambda shard, *rest: (again.append(shard), write(shard, *rest)))
+    monkeypatch.setattr(embed, "_write_date", lambda path, **rest: (again.append(path), write(path, **rest))[1])
     resumed = small.embedded(root, inputs, "killed")
-    assert not {shard.name for shard in done} & {shard.name for shard in again}
-    assert sha256_file(resumed.file("embeddings.parquet")) == sha256_file(embeddings.file("embeddings.parquet"))
+    assert again
+    assert not {path.name for path in done} & {path.name for path in again}
+    assert files(resumed) == files(embeddings)
 
 
-def test_smaller_pieces_give_equal_rows(root, inputs, table):
-    assert small.embedded(root, inputs, "pieces", rows=7).table("embeddings.parquet").equals(table)
+def test_smaller_pieces_give_equal_rows(root, inputs, table, monkeypatch):
+    monkeypatch.setattr(embed, "_ROWS", 7)
+    assert small.embedded(root, inputs, "pieces").table("embeddings/").equals(table)
 
 
 def test_a_reader_takes_the_last_row_before_its_time(embeddings, table):

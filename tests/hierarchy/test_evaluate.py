@@ -2,12 +2,14 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scipy import sparse
 
 from data import synthetic
 from data.artifacts import Store
 from data.schema import to_micros
+from data.timegrid import date_file
 from hierarchy import evaluate, supergraph, tokens
 from hierarchy.level_quality import duplicate_share, nmi
 from hierarchy.recall import Question, best, recall_at
@@ -169,10 +171,10 @@ def test_a_learner_that_sees_the_future_would_show(shop, monkeypatch):
 def test_history_and_embeddings_are_those_of_the_last_date_before_the_window(shop):
     window = evaluate._window("purchase", shop.nodes, shop.refs, to_micros(T1), to_micros(T2))
     assert window.history.age.min() >= 0
-    dates = shop.refs["embeddings"].table("embeddings.parquet")["as_of"].to_numpy()
+    dates = shop.refs["embeddings"].table("embeddings/")["as_of"].to_numpy()
     as_of = dates[dates <= to_micros(T1)].max()
     assert as_of < to_micros(T1), "the grid and the cut differ in this shop"
-    rows = shop.refs["embeddings"].table("embeddings.parquet").to_pylist()
+    rows = shop.refs["embeddings"].table("embeddings/").to_pylist()
     vectors = {
         r["entity_id"]: r["vector"]
         for r in rows
@@ -265,6 +267,11 @@ def test_a_product_counts_by_its_newest_bag(shop, tmp_path):
     ]
     rows = [said | dict(zip(names, bag, strict=True)) for bag in bags]
     table = pa.Table.from_pylist(rows, schema=TOKENS)
-    ref = make_ref(Store(tmp_path), "tokens", lambda out: out.write_table("tokens.parquet", table))
+
+    def by_date(out):
+        for day in (1, 2):
+            out.write_table(date_file("tokens/", day), table.filter(pc.equal(table["as_of"], day)))
+
+    ref = make_ref(Store(tmp_path), "tokens", by_date)
     ids, primitive = _strongest(ref, level)
     assert (ids.to_pylist(), primitive.tolist()) == (["p1", "p2"], [2, 3])

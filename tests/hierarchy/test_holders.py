@@ -7,7 +7,7 @@ import hierarchy.holders
 from data.artifacts import Store
 from data.schema import TOKENS
 from hierarchy.holders import holders
-from tests.fixtures.artifacts import make_ref
+from tests.fixtures.artifacts import make_ref, write_dates
 
 BAGS = {
     ("product", "a"): {1: {"L1-0000": 0.6, "L1-0001": 0.4}},
@@ -31,9 +31,8 @@ def tokens(request, tmp_path_factory):
     """The same bags in row groups of several sizes."""
     columns = zip(zip(*rows(), strict=True), TOKENS, strict=True)
     table = pa.table([pa.array(column, field.type) for column, field in columns], schema=TOKENS)
-    parts = [table.slice(start, request.param) for start in range(0, len(table), request.param)]
     store = Store(tmp_path_factory.mktemp("holders"))
-    return make_ref(store, "tokens", lambda out: {"tokens": out.write_batches("tokens.parquet", TOKENS, parts)})
+    return make_ref(store, "tokens", lambda out: write_dates(out, "tokens/", table, request.param))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 100])

@@ -38,7 +38,7 @@ def test_each_type_has_as_many_vectors_as_rows_and_its_ids_are_row_numbers(shop)
 
 
 def test_vectors_are_the_newest_of_each_entity(shop):
-    rows = shop.refs["embeddings"].table("embeddings.parquet").to_pylist()
+    rows = shop.refs["embeddings"].table("embeddings/").to_pylist()
     newest = {(row["entity_id"], row["head"]): row["vector"] for row in rows if row["entity_type"] == "user"}
     ids = shop.refs["index"].table("entities_user.parquet")["entity_id"].to_pylist()
     want = [newest[entity, place % 2] for place, entity in enumerate(ids)]

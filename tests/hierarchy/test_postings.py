@@ -27,7 +27,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(shop):
-    return shop.refs["tokens"].table("tokens.parquet").to_pylist()
+    return shop.refs["tokens"].table("tokens/").to_pylist()
 
 
 def by_hand(table, primitive, kind, as_of):

@@ -143,7 +143,7 @@ def test_a_bag_is_found_in_every_row_group_of_the_file(shop, monkeypatch):
         shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext()), "small"
     )
     small = snapshot.Snapshot("small", {"tokens": "small", "supergraph": shop.key}, "", "", 0)
-    table = made.table("tokens.parquet", columns=["entity_type", "entity_id"])
+    table = made.table("tokens/", columns=["entity_type", "entity_id"])
     pairs = sorted(set(zip(table["entity_type"].to_pylist(), table["entity_id"].to_pylist(), strict=True)))
     for kind, entity in pairs[::7]:
         assert len(tokens_of(shop.store, small, kind, entity)) == 6

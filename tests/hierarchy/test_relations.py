@@ -41,7 +41,7 @@ def purchases(shop):
 def bags(shop):
     """Level-2 bags at T0 as dense rows: (type, id) -> (16,)."""
     found = defaultdict(lambda: np.zeros(16))
-    for row in shop.refs["tokens"].table("tokens.parquet").to_pylist():
+    for row in shop.refs["tokens"].table("tokens/").to_pylist():
         if row["level"] == 2 and row["as_of"] <= BEFORE:
             found[row["entity_type"], row["entity_id"]][int(row["primitive_id"][3:])] = row["weight"]
     return found

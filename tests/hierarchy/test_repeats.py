@@ -17,7 +17,10 @@ def test_share_counts_each_candidate_in_the_history() -> None:
     candidates = torch.tensor([4, 20, 0, 4, 8, -1])
     expected = torch.tensor(
         [
-            [sum(int(t) == int(c) for t, m in zip(row, there, strict=True) if m) / max(1, int(there.sum())) for c in candidates]
+            [
+                sum(int(t) == int(c) for t, m in zip(row, there, strict=True) if m) / max(1, int(there.sum()))
+                for c in candidates
+            ]
             for row, there in zip(history, mask, strict=True)
         ]
     )
@@ -43,7 +46,9 @@ def test_repeats_are_learned_in_either_direction() -> None:
 def test_the_scorer_adds_what_the_head_adds() -> None:
     rng = np.random.default_rng(0)
     users, products = rng.standard_normal((4, 1, 3)).astype(np.float32), rng.standard_normal((5, 3)).astype(np.float32)
-    history = sparse.csr_array(np.array([[2, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 0]], np.float32))
+    history = sparse.csr_array(
+        np.array([[2, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 0]], np.float32)
+    )
     link = LinkHead(1.0)
     with torch.no_grad():
         link.repeat.copy_(torch.tensor([0.7, 0.3]))

@@ -9,7 +9,7 @@ from data.artifacts import Store
 from data.schema import TOKENS
 from hierarchy.levels import Level
 from hierarchy.token_retrieval import TokenIndex, TokenRetrieval, read_profiles, spread_over
-from tests.fixtures.artifacts import make_ref
+from tests.fixtures.artifacts import make_ref, write_dates
 
 AXES = np.eye(4, dtype=np.float32)
 
@@ -86,7 +86,7 @@ def test_profiles_are_the_newest_bags_of_the_levels_asked_for(tmp_path):
         ("u1", "user", 2, "a", 0.5, 1),
     ]
     table = pa.Table.from_pylist([said | dict(zip(names, row, strict=True)) for row in rows], schema=TOKENS)
-    ref = make_ref(Store(tmp_path), "tokens", lambda out: out.write_table("tokens.parquet", table))
+    ref = make_ref(Store(tmp_path), "tokens", lambda out: write_dates(out, "tokens/", table))
     fine = Level(2, pa.array(["a", "b"]), AXES[:2], 1, 0.1)
     ids, weights = read_profiles(ref, "product", [fine], time=6)
     assert (ids.to_pylist(), weights.toarray().tolist()) == (["p1", "p2"], [[0, 0.75], [0.5, 0]])

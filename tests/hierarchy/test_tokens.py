@@ -41,12 +41,12 @@ def by_hand(vectors, level):
 
 
 def test_every_bag_is_the_cut_softmax_of_its_embeddings_heads_merged(shop):
-    embeddings = shop.refs["embeddings"].table("embeddings.parquet").to_pylist()
+    embeddings = shop.refs["embeddings"].table("embeddings/").to_pylist()
     heads: dict = {}
     for row in embeddings:
         heads.setdefault((row["entity_type"], row["entity_id"], row["as_of"]), []).append(row["vector"])
     bags: dict = {}
-    for row in shop.refs["tokens"].table("tokens.parquet").to_pylist():
+    for row in shop.refs["tokens"].table("tokens/").to_pylist():
         bags.setdefault((row["entity_type"], row["entity_id"], row["as_of"]), {}).setdefault(row["level"], []).append(
             row
         )
@@ -65,9 +65,9 @@ def test_every_bag_is_the_cut_softmax_of_its_embeddings_heads_merged(shop):
 
 
 def test_rows_are_sorted_and_carry_both_versions(shop):
-    table = shop.refs["tokens"].table("tokens.parquet")
+    table = shop.refs["tokens"].table("tokens/")
     assert (table.schema.names, table.schema.metadata) == (TOKENS.names, TOKENS.metadata)
-    keys = [(name, "ascending") for name in ("entity_type", "entity_id", "as_of", "level", "rank")]
+    keys = [(name, "ascending") for name in ("as_of", "entity_type", "entity_id", "level", "rank")]
     assert table.equals(table.take(pc.sort_indices(table, keys)))
     assert pc.unique(table["model_version"]).to_pylist() == ["planted"]
     assert pc.unique(table["vocab_version"]).to_pylist() == [shop.refs["supergraph"].metrics["vocab_version"]]
@@ -77,7 +77,7 @@ def test_a_products_strongest_primitives_are_its_department_and_type(shop):
     labels = {r["primitive_id"]: r["label"] for r in shop.refs["supergraph"].table("primitives.parquet").to_pylist()}
     category = {row["product_id"]: row["category"] for row in shop.world["products"].to_pylist()}
     filters = (pc.field("entity_type") == "product") & (pc.field("rank") == 0)
-    rows = shop.refs["tokens"].table("tokens.parquet", filters=filters).to_pylist()
+    rows = shop.refs["tokens"].table("tokens/", filters=filters).to_pylist()
     right = [labels[row["primitive_id"]] == category[row["entity_id"]][0 if row["level"] == 1 else -1] for row in rows]
     assert np.mean(right) == 1.0
 
@@ -85,8 +85,8 @@ def test_a_products_strongest_primitives_are_its_department_and_type(shop):
 def test_row_groups_are_small_and_their_bounds_find_an_entity(shop, monkeypatch):
     monkeypatch.setattr(tokens, "_ROWS", 60)
     ref = shop.run("tokens-small", tokens, tokens.Config(), INPUTS)
-    assert ref.table("tokens.parquet").equals(shop.refs["tokens"].table("tokens.parquet")), "chunks change no bit"
-    file = pq.ParquetFile(ref.file("tokens.parquet"))
+    assert ref.table("tokens/").equals(shop.refs["tokens"].table("tokens/")), "chunks change no bit"
+    file = pq.ParquetFile(ref.file(ref.names("tokens/")[0]))
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     assert max(sizes) <= 60
     assert all(file.metadata.row_group(group).column(0).statistics.has_min_max for group in range(file.num_row_groups))
@@ -96,14 +96,16 @@ def test_deleting_the_future_leaves_every_earlier_bag_as_it_was(shop, world, tmp
     cut = T0.replace(day=T0.day + 16)
     past = shop_with_tokens(Store(tmp_path), world, until=cut, heads=2)
     kept = pc.field("as_of") <= to_micros(cut) - MICROS_PER_DAY
-    known, whole = (s.refs["tokens"].table("tokens.parquet", filters=kept) for s in (past, shop))
+    known, whole = (s.refs["tokens"].table("tokens/", filters=kept) for s in (past, shop))
     assert len(pc.unique(known["as_of"])) == 3
     assert known.equals(whole)
 
 
 def test_equal_inputs_give_equal_bytes(shop, world, tmp_path):
     again = shop_with_tokens(Store(tmp_path), world, heads=2)
-    files = [s.refs["tokens"].manifest["files"]["tokens.parquet"]["sha256"] for s in (shop, again)]
+    files = [
+        {name: listed["sha256"] for name, listed in s.refs["tokens"].manifest["files"].items()} for s in (shop, again)
+    ]
     assert files[0] == files[1]
 
 
@@ -117,7 +119,7 @@ def test_the_metrics_say_how_spread_bags_are(shop):
 
 def test_fewer_primitives_can_be_kept_and_more_than_there_are_cannot(shop):
     ref = shop.run("tokens-top", tokens, tokens.Config(top=(1, 99)), INPUTS)
-    first = ref.table("tokens.parquet").slice(0, 17).to_pylist()
+    first = ref.table("tokens/").slice(0, 17).to_pylist()
     assert [row["level"] for row in first] == [1] + [2] * 16
     assert first[0]["weight"] == 1.0
     assert first[1]["residual"] == pytest.approx(0, abs=1e-5)

@@ -162,7 +162,7 @@ def publish_shop(shop: Shop, store: Path) -> dict[str, ArtifactRef]:
         out.write_array("mask_product.npy", np.stack([shown, *3 * [np.zeros(len(ids), bool)]], axis=1))
 
     def tokens(out: Any) -> None:
-        out.write_table("tokens.parquet", shop.tokens)
+        out.write_table("tokens/all.parquet", shop.tokens)
 
     return {write.__name__: publish(store, write.__name__, write) for write in (events, features, tokens)}
 

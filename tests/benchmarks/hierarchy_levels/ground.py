@@ -17,6 +17,7 @@ from data.context import derive_seed
 from data.errors import UsageError
 from data.progress import Progress
 from data.schema import ENTITY_TYPES, to_micros
+from data.timegrid import EMBEDDINGS
 from flows import pipeline, presets
 from flows.config import PipelineConfig, load_config
 from graph.store import GraphStore, index_in
@@ -79,7 +80,7 @@ class Ground:
     @cached_property
     def dates(self) -> tuple[int, int, int]:
         """The dates of the embeddings [us] that are the last at or before T0, T1 and T2."""
-        known = self.refs["embeddings"].table("embeddings.parquet", ["as_of"])["as_of"].to_numpy()
+        known = self.refs["embeddings"].table(EMBEDDINGS, ["as_of"])["as_of"].to_numpy()
         t0, t1, t2 = (int(known[known <= cut].max()) for cut in self.cuts)
         return t0, t1, t2
 

@@ -91,7 +91,9 @@ def fit(
     features = _features_of(store, history.num_products, content)
     config = config_of(time_kind, setting)
     ctx = RunContext(seed=seed, device=device, threads=torch.get_num_threads())
-    learner = _published(store, "learner", lambda out: train.run(config, {"graph": graph, "features": features}, out, ctx))
+    learner = _published(
+        store, "learner", lambda out: train.run(config, {"graph": graph, "features": features}, out, ctx)
+    )
     return LearnedRetrieval(folder, learner, features, graph, history, device)
 
 
@@ -172,7 +174,11 @@ def _write_events(out: OutputDir, history: History) -> dict[str, Any]:
     }
     rows = parts.write_events(out, [parts.in_order(_table(EVENTS, given, count))])
     first = int(ts.min()) - MICROS_PER_DAY
-    known = {"product_id": product, "first_seen": np.full(len(product), first), "known_at": np.full(len(product), first)}
+    known = {
+        "product_id": product,
+        "first_seen": np.full(len(product), first),
+        "known_at": np.full(len(product), first),
+    }
     people = {"user_id": user, "known_at": np.full(len(user), first)}
     for name, schema in _TABLES.items():
         filled = {"products": known, "users": people}.get(name, {})
@@ -196,7 +202,10 @@ def _features_of(store: Store, num_products: int, content: NDArray[np.float32] |
 
 
 def _table(schema: pa.Schema, given: Mapping[str, Any], count: int) -> pa.Table:
-    columns = [pa.array(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type) for field in schema]
+    columns = [
+        pa.array(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type)
+        for field in schema
+    ]
     return pa.table(columns, schema=schema)
 
 
