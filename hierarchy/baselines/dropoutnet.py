@@ -24,7 +24,7 @@ from hierarchy.baselines.fitting import Limits, Trained, Validate, Vectors, comp
 from hierarchy.baselines.pairs import Pairs
 from hierarchy.purchases import History
 
-PUBLISHED: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "dims": 128,
     "hidden": (256,),
     "dropped": 0.5,
@@ -100,7 +100,7 @@ def fit(
     """
     require_events(known, "DropoutNet")
     _check(known, preferences, content)
-    chosen, limits, where = completed(setting, PUBLISHED), limits or Limits(epochs=30), torch.device(device)
+    chosen, limits, where = completed(setting, DEFAULTS), limits or Limits(epochs=30), torch.device(device)
     inputs = Inputs(known, preferences[1], content)
     users, products = (torch.from_numpy(x).to(where) for x in (inputs.users(known), inputs.products))
     with seeded(seed, where):

@@ -26,7 +26,7 @@ from hierarchy.baselines.replay import Replayed
 from hierarchy.losses.link import sampled_softmax
 from hierarchy.purchases import History
 
-PUBLISHED: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "dims": 64,
     "layers": 3,
     "lr": 1e-3,
@@ -126,7 +126,7 @@ def fit(
     without events and for an unknown key or value of `setting`.
     """
     require_events(known, "LightGCN")
-    chosen, limits, where = completed(setting, PUBLISHED), limits or Limits(), torch.device(device)
+    chosen, limits, where = completed(setting, DEFAULTS), limits or Limits(), torch.device(device)
     _check(chosen)
     adjacency = adjacency_of(known, where)
     with seeded(seed, where):

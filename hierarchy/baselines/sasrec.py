@@ -23,21 +23,21 @@ from hierarchy.baselines.replay import Replayed
 from hierarchy.losses.link import sampled_softmax
 from hierarchy.purchases import History
 
-PUBLISHED: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "dims": 64,
     "blocks": 2,
     "heads": 2,
     "expand": 1,
     "length": 50,
-    "dropout": 0.2,
+    "dropout": 0.5,
     "lr": 1e-3,
     "weight_decay": 0.0,
     "batch": 256,
     "negatives": 256,
-    "temperature": None,
+    "temperature": 0.07,
     "precision": "float32",
 }
-"""A usual setting, and what a setting that leaves something out gets.
+"""A good start on sparse histories, and what a setting that leaves something out gets.
 
 `length`: newest products that are looked at. `expand`: hidden over model width of the feed-forward part. `negatives`: a
 sequence's own; None for the softmax over all products. `temperature`: None for raw dot products, else cosines over it.
@@ -182,7 +182,7 @@ def fit(
     unknown key or value of `setting`.
     """
     require_events(known, "SASRec")
-    chosen, limits, where = completed(setting, PUBLISHED), limits or Limits(), torch.device(device)
+    chosen, limits, where = completed(setting, DEFAULTS), limits or Limits(), torch.device(device)
     _check(chosen)
     told = Sequences.of(known, chosen["length"] + 1, where).with_next()
     if not len(told.lengths):

@@ -4,7 +4,8 @@ Export a set first (`python -m tests.benchmarks.learned_retrieval.sets`), then
 `python -m tests.benchmarks.retrieval_learned --method sasrec --set amazon-beauty --npz FILE --device cuda --trials 20
 --seconds 20 --out DIR`. It needs torch, numpy, scipy and pyarrow only. Protocol: fitted on train, chosen by recall on
 valid with train masked (Recall@10 for leave-one-out, Recall@20 for Gowalla); the best setting is fitted again for its
-number of epochs and tested. The first trial is always the published setting; `--trials 1` tests that one.
+number of epochs and tested. The first trial is always the method's defaults (LightGCN's are the
+published ones); `--trials 1` tests them.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def test_end_to_end_on_a_machine_without_our_heavy_libraries(tmp_path):
     assert "best: trial" in done.stdout
     tried, tested = lines(tmp_path / "out/tiny-sasrec-trials.csv"), lines(tmp_path / "out/tiny-sasrec-test.csv")
     assert [line["trial"] for line in tried] == ["0", "1"]
-    assert json.loads(tried[0]["setting"]) == trials.METHODS["sasrec"][0].PUBLISHED
+    assert json.loads(tried[0]["setting"]) == trials.METHODS["sasrec"][0].DEFAULTS
     assert {(line["fitted"], line["ranked"], line["metric"]) for line in tested} == {
         (fitted, ranked, metric)
         for fitted in ("strict", "refit")
@@ -197,14 +197,14 @@ def test_the_test_part_takes_no_part_in_tuning_and_fitting_again_gives_the_trial
     assert value == pytest.approx(found[0].value)
 
 
-def test_random_settings_are_distinct_come_after_the_published_one_and_respect_what_is_fixed():
+def test_random_settings_are_distinct_come_after_the_defaults_and_respect_what_is_fixed():
     for method, (module, _) in trials.METHODS.items():
         drawn = trials.settings(method, 25, 0, {"lr": 0.5})
         assert len(drawn) == 25
-        assert drawn[0] == {**module.PUBLISHED, "lr": 0.5}
+        assert drawn[0] == {**module.DEFAULTS, "lr": 0.5}
         assert {setting["lr"] for setting in drawn} == {0.5}
         assert len({json.dumps(setting) for setting in drawn}) == 25
-        assert set(module.SPACE) <= set(module.PUBLISHED)
+        assert set(module.SPACE) <= set(module.DEFAULTS)
     assert (
         len(trials.settings("lightgcn", 99, 0, {k: v[0] for k, v in trials.lightgcn.SPACE.items() if k != "dims"})) <= 4
     )

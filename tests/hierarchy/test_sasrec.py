@@ -11,13 +11,15 @@ from hierarchy.baselines.fitting import Limits
 from hierarchy.purchases import History
 from tests.hierarchy.planted_tastes import DEVICES, cycles, found, popular
 
-SMALL = {"dims": 16, "lr": 5e-3, "batch": 64, "dropout": 0.1}
+SMALL = {"dims": 16, "lr": 5e-3, "batch": 64, "dropout": 0.1, "temperature": None}
 CPU = torch.device("cpu")
 
 
 def model(**changes):
     torch.manual_seed(0)
-    made = sasrec.SasRec(12, {**sasrec.PUBLISHED, "dims": 8, "length": 6, "dropout": 0.0, **changes})
+    made = sasrec.SasRec(
+        12, {**sasrec.DEFAULTS, "dims": 8, "length": 6, "dropout": 0.0, "temperature": None, **changes}
+    )
     torch.nn.init.normal_(made.table.weight)
     return made
 

@@ -66,10 +66,10 @@ class Bench:
 
     @cached_property
     def _content(self) -> retrieval.Reference:
-        return retrieval.reference(self.ground, self.asked, self.ground.content_entities, "content")
+        return retrieval.reference(self.ground, self.asked, self.ground.content_entities)
 
     def _learned(self, refs: Mapping[str, ArtifactRef]) -> retrieval.Reference:
-        return retrieval.reference(self.ground, self.asked, self.ground.learned_entities(refs), "learner")
+        return retrieval.reference(self.ground, self.asked, self.ground.learned_entities(refs))
 
     def _figures(self, peer: str, seeds: list[Values]) -> None:
         """A row for each figure of a method, over its seeds."""

@@ -25,8 +25,8 @@ K = 100
 TIMES_FEWER = 10
 LISTS, TUNERS = 64, 300
 PRIORS, TAUS = (0.0, 0.25, 0.5, 1.0, 2.0), (0.2, 0.1, 0.35)
-FACTORS = {"learner": (0.0, 0.5, 1.0, 2.0, 4.0), "content": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)}
-"""Factors on the popularity of each space, of which the vectors' own best is chosen first."""
+OWN, COUNTED = (0.0, 0.5, 1.0, 2.0, 4.0), (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""Factors on the popularity that vectors come with, and on the logarithm of a product's events."""
 
 
 class Window(NamedTuple):
@@ -64,12 +64,12 @@ def windows(ground: Ground, users: int) -> list[Window]:
     return found
 
 
-def reference(ground: Ground, asked: Sequence[Window], entities: Entities, space: str) -> Reference:
+def reference(ground: Ground, asked: Sequence[Window], entities: Entities) -> Reference:
     """Recall@K of the vectors themselves, every product scored."""
-    plain = [_scorer(ground, entities[window.as_of]) for window in asked]
-    factor = max(FACTORS[space], key=lambda one: recall(asked[0], plain[0].with_popularity(one)))
-    scorers = [scorer.with_popularity(factor) for scorer in plain]
-    return Reference(list(asked), scorers, recall(asked[1], scorers[1]))
+    scorers = [_scorers(ground, entities[window.as_of], window.events) for window in asked]
+    reached = [recall(asked[0], scorer) for scorer in scorers[0]]
+    best = reached.index(max(reached))
+    return Reference(list(asked), [own[best] for own in scorers], recall(asked[1], scorers[1][best]))
 
 
 def through_tokens(
@@ -111,12 +111,16 @@ def recall(window: Window, scorer: Scorer) -> float:
     return float(np.nanmean(found))
 
 
-def _scorer(ground: Ground, kinds: Mapping[str, AsOfVectors]) -> Learned:
+def _scorers(ground: Ground, kinds: Mapping[str, AsOfVectors], events: NDArray[np.int64]) -> list[Learned]:
+    """Cosines with the popularity that comes with the vectors, then with that of the events: tokens have a prior of
+    their own, so the vectors get the same chance."""
     sizes = ground.store.num_nodes
     placed = {kind: ground.store.encode(kind, kinds[kind].entity_id) for kind in ("user", "product")}
     users = _rows(kinds["user"].vectors, placed["user"], sizes["user"])
     products = _rows(kinds["product"].vectors[:, 0], placed["product"], sizes["product"])
-    return Learned(users, products, _rows(kinds["product"].popularity, placed["product"], sizes["product"]))
+    own = Learned(users, products, _rows(kinds["product"].popularity, placed["product"], sizes["product"]))
+    counted = Learned(users, products, np.log1p(events).astype(np.float32))
+    return [own.with_popularity(factor) for factor in OWN] + [counted.with_popularity(factor) for factor in COUNTED]
 
 
 def _rows(values: Vectors, place: NDArray[np.int64], count: int) -> Vectors:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from data.artifacts import ArtifactRef
+from data.errors import BadDataError
 from hierarchy.bags import Vectors
 from hierarchy.level_quality import nmi
 from tests.benchmarks.hierarchy_levels.ground import Ground
@@ -25,8 +26,11 @@ def choose(
     rows: list[dict[str, Any]] = []
     best: tuple[float, Setting] | None = None
     for number, setting in enumerate(method.draws(count)):
-        found = score(ground, method.fit(ground, vectors, setting, 0), vectors)
         text = ", ".join(f"{name} {value}" for name, value in setting.items())
+        try:
+            found = score(ground, method.fit(ground, vectors, setting, 0), vectors)
+        except BadDataError as error:  # a setting that the data do not allow is a trial that failed
+            found, text = 0.0, f"{text} ({error})"
         what = {"what": f"trial {number + 1}: {text}", "peer": method.name, "metric": "NMI, mean of levels"}
         rows.append({**what, "unit": "ratio", "shape": f"{ground.shape}, choosing half", "p50": round(found, 4)})
         if best is None or found > best[0]:

@@ -25,7 +25,7 @@ METHODS: dict[str, tuple[ModuleType, Limits]] = {
     "lightgcn": (lightgcn, Limits(epochs=1000, every=10, patience=5)),
     "sasrec": (sasrec, Limits(epochs=200, every=2, patience=5)),
 }
-"""A module with PUBLISHED, SPACE and fit by name, and when its fits stop."""
+"""A module with DEFAULTS, SPACE and fit by name, and when its fits stop."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Tuning:
 
 
 def settings(method: str, count: int, seed: int, fixed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published setting, then distinct random ones of the method's space; `fixed` holds in all of them."""
+    """The method's defaults, then distinct random settings of its space; `fixed` holds in all of them."""
     module = METHODS[method][0]
     rng = np.random.default_rng(seed)
-    found: list[dict[str, Any]] = [{**module.PUBLISHED, **fixed}]
+    found: list[dict[str, Any]] = [{**module.DEFAULTS, **fixed}]
     possible = math.prod(len(values) for key, values in module.SPACE.items() if key not in fixed)
     while len(found) < min(count, possible):
         drawn = {key: values[rng.integers(len(values))] for key, values in module.SPACE.items()}
-        setting = {**module.PUBLISHED, **drawn, **fixed}
+        setting = {**module.DEFAULTS, **drawn, **fixed}
         if setting not in found:
             found.append(setting)
     return found
