@@ -12,8 +12,8 @@ from data.schema import MICROS_PER_DAY
 from graph.store import Csr, Relation
 from hierarchy.baselines.division import membership_space
 from hierarchy.baselines.emission import emit, mapped, pooled
+from hierarchy.cooccurrence import co_engagement
 from hierarchy.drift import density, drift
-from hierarchy.flow import co_engagement
 from hierarchy.level_quality import duplicate_share, level_quality
 from hierarchy.levels import published
 from hierarchy.supergraph import Config
