@@ -21,7 +21,7 @@ from data.errors import StrataError, UsageError, nearest
 from hierarchy.recall import Found
 from tests.benchmarks import rows
 from tests.benchmarks.retrieval_quality import figures
-from tests.benchmarks.retrieval_quality.protocols import FOLDERS, Exam, Protocol, protocol
+from tests.benchmarks.retrieval_quality.protocols import FOLDERS, NAMES, PANEL, Exam, Protocol, protocol
 from tests.benchmarks.retrieval_quality.published import PUBLISHED
 from tests.benchmarks.retrieval_quality.search import Chosen, Search
 
@@ -41,7 +41,7 @@ DEFAULT = (
 def main() -> None:
     """Tune, test and append the rows of one set after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default=",".join(FOLDERS), help=f"any of {','.join(FOLDERS)},completejourney")
+    parser.add_argument("--sets", default=",".join(FOLDERS), help=f"any of {','.join(NAMES)}")
     parser.add_argument("--methods", default=",".join(DEFAULT), help="methods of retrieval_quality/methods.py, or sums")
     parser.add_argument("--trials", type=int, default=20, help="settings tried for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the search and of the first test fit")
@@ -51,7 +51,9 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where learned methods run")
     parser.add_argument("--data", type=Path, default=None, help="folder of the public sets (default: $STRATA_DATA)")
-    parser.add_argument("--graph", type=Path, default=None, help="graph artifact for the set completejourney")
+    parser.add_argument(
+        "--graph", type=Path, default=None, help="graph artifact, or what panel.py made of it, for completejourney"
+    )
     parser.add_argument("--valid-users", type=int, default=None, help="users asked on validation, at most")
     parser.add_argument("--resume", action="store_true", help="take trials that the log holds as done")
     parser.add_argument("--csv", type=Path, default=RESULTS, help="file the rows go to (default: %(default)s)")
@@ -65,8 +67,8 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> None:
     sets, methods = options.sets.split(","), options.methods.split(",")
     for name in sets:
-        if name not in FOLDERS and name != "completejourney":
-            raise UsageError(f"no retrieval set {name!r}: {nearest(name, [*FOLDERS, 'completejourney'])}")
+        if name not in NAMES:
+            raise UsageError(f"no retrieval set {name!r}: {nearest(name, NAMES)}")
     if options.trials < 1 or options.repeats < 1:
         raise UsageError(f"expected at least one trial and one repeat, got {options.trials} and {options.repeats}")
     log = options.csv.with_name(f"{options.csv.stem}_trials.csv")
@@ -74,7 +76,7 @@ def _run(options: argparse.Namespace) -> None:
     for name in [*methods, *([options.reference] if options.reference else [])]:
         search.check(name)
     data = options.data or Path(os.environ.get("STRATA_DATA", ""))
-    if options.data is None and "STRATA_DATA" not in os.environ and sets != ["completejourney"]:
+    if options.data is None and "STRATA_DATA" not in os.environ and not set(sets) <= set(PANEL):
         raise UsageError("expected --data or STRATA_DATA, the folder of the public sets, got neither")
     for name in sets:
         _measure(protocol(name, data, options.valid_users, options.graph), methods, search, options)

@@ -46,8 +46,10 @@ def _short(value: float) -> float | int:
 
 def versions_of(*peers: str) -> str:
     """Versions of the libraries that shape our results, then of `peers`, as name=version;..."""
-    from flows.tasks import library_versions  # Prefect: not on every machine that measures
-
+    try:
+        from flows.tasks import library_versions
+    except ModuleNotFoundError:  # Prefect is not on every machine that measures
+        return versions_text({name: importlib.metadata.version(name) for name in ("torch", "numpy", *peers)})
     found = library_versions()
     for name in peers:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -61,9 +63,11 @@ def versions_text(versions: Mapping[str, str]) -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout, marked "+" when files differ from it."""
-    from flows.tasks import git_state
-
+    """The commit of the checkout, marked "+" when files differ from it; "" without Prefect, where there is no git."""
+    try:
+        from flows.tasks import git_state
+    except ModuleNotFoundError:
+        return ""
     state = git_state()
     return f"{state['git_sha'] or ''}{'+' if state['dirty'] else ''}"
 

@@ -1,10 +1,8 @@
 """The retrieval benchmark end to end on tiny sets, and the promises of its protocols."""
 
 import csv
-import dataclasses
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from data.sources.splits import load_split
 from hierarchy.baselines.popularity import Popularity
 from hierarchy.recall import Found
 from tests.benchmarks import retrieval, rows
-from tests.benchmarks.retrieval_quality import figures, protocols
+from tests.benchmarks.retrieval_quality import figures
 from tests.benchmarks.retrieval_quality.content import content_of
 from tests.benchmarks.retrieval_quality.methods import METHODS, Method
 from tests.benchmarks.retrieval_quality.protocols import ALL, BOUGHT, SEEN, protocol
@@ -261,20 +259,3 @@ def test_content_is_near_where_words_are_shared_and_absent_without_words(tmp_pat
     assert close[0, 3] > close[0, 1], "bolt and nut share brand and two categories"
     np.testing.assert_allclose(close.diagonal(), 1, rtol=1e-4)
     assert content_of(items.slice(0, 0)) is None
-
-
-def test_completejourney_comes_from_a_graph_artifact_and_asks_for_what_is_new(monkeypatch):
-    """The store is planted: what matters is which dates reach it."""
-    dates = []
-    history = SimpleNamespace(matrix=lambda: "seen", user=np.zeros(3), num_users=2, num_products=2)
-    monkeypatch.setattr(protocols.GraphStore, "open", lambda ref: SimpleNamespace(known_at=lambda kind: np.zeros(2)))
-    monkeypatch.setattr(protocols, "history_at", lambda store, kind, as_of: dates.append((kind, as_of)) or history)
-    targets = SimpleNamespace(indptr=np.array([0, 1, 1]))
-    monkeypatch.setattr(protocols, "bought_between", lambda *span: dates.append(span[1:]) or targets)
-    asked = protocol("completejourney", None, graph=protocols.Path("store/graph/abc"))
-    assert [question.barred for question in asked.valid.questions] == ["seen", None]
-    assert asked.valid.users.tolist() == [0]
-    (_, start), (_, begin, end), (_, later), (_, test_begin, test_end) = dates
-    assert start == begin < end == later == test_begin
-    assert test_end - test_begin == 28 * 86_400 * 1_000_000
-    assert dataclasses.is_dataclass(asked)

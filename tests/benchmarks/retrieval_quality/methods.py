@@ -7,12 +7,15 @@ weighted sums of methods with the settings that the search found for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from hierarchy.baselines import dropoutnet, lightgcn, sasrec
 from hierarchy.baselines.cheby_cf import ChebyCf
 from hierarchy.baselines.content import ContentOnly
 from hierarchy.baselines.directional_knn import DirectionalKnn
 from hierarchy.baselines.ease import Ease
+from hierarchy.baselines.fitting import Limits
 from hierarchy.baselines.gf_cf import GfCf
 from hierarchy.baselines.item_knn import ItemKnn
 from hierarchy.baselines.popularity import Popularity
@@ -20,7 +23,7 @@ from hierarchy.baselines.spectral import Spectral
 from hierarchy.baselines.transition_graph import TransitionGraph
 from hierarchy.directional import DirectionalSettings
 from hierarchy.recall import Inductive
-from hierarchy.spectral import SpectralSettings
+from hierarchy.spectral import SpectralSettings, spectral_vectors
 from tests.benchmarks.retrieval_quality.protocols import Known
 
 Setting = dict[str, Any]
@@ -156,6 +159,45 @@ def _fit_content(known: Known, setting: Setting, seed: int, device: str) -> Indu
     return ContentOnly(known.history, known.content)
 
 
+def _fitted(module: ModuleType, epochs: Sequence[int]) -> Callable[[Known], Space]:
+    """The space of a module with DEFAULTS and SPACE, its default first; nothing stops a fit here but its `epochs`."""
+    own = {
+        name: (module.DEFAULTS[name], *(v for v in values if v != module.DEFAULTS[name]))
+        for name, values in module.SPACE.items()
+    }
+    return lambda known: {**own, "epochs": epochs}
+
+
+def _fit_lightgcn(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    own, limits = _with_limits(setting)
+    return lightgcn.fit(known.history, own, seed, device, limits)
+
+
+def _fit_sasrec(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    own, limits = _with_limits(setting)
+    return sasrec.fit(known.history, own, seed, device, limits)
+
+
+def _fit_dropoutnet(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    """Preferences are those of spectral vectors in their default setting."""
+    assert known.content is not None
+    own, limits = _with_limits(setting)
+    chosen = {name: values[0] for name, values in _spectral((256,))(known).items()}
+    decay = chosen.pop("recency_decay")
+    vectors = spectral_vectors(known.history, SpectralSettings(**chosen), seed)
+    preferences = vectors.users(known.history.profile(decay)), vectors.target
+    return dropoutnet.fit(known.history, preferences, known.content, own, seed, device, limits)
+
+
+def _with_limits(setting: Setting) -> tuple[Setting, Limits]:
+    own = {name: value for name, value in setting.items() if name != "epochs"}
+    return own, Limits(epochs=setting["epochs"])
+
+
+def _told(known: Known) -> bool:
+    return known.content is not None
+
+
 def _learner(known: Known) -> Space:
     return {"epochs": (10.0, 5.0, 20.0), "dropout": (0.5, 0.3), "id_lr": (2e-4, 1e-4, 5e-4)}
 
@@ -182,7 +224,10 @@ METHODS: tuple[Method, ...] = (
         lambda known, setting, seed, device: TransitionGraph(known.history, known.content, **setting),
         _ordered,
     ),
+    Method("lightgcn", _fitted(lightgcn, (100, 50, 200, 400)), _fit_lightgcn),
+    Method("sasrec", _fitted(sasrec, (40, 20, 80)), _fit_sasrec, _ordered),
     Method("learner", _learner, _fit_learner),
-    Method("content", _content, _fit_content, lambda known: known.content is not None),
+    Method("dropoutnet", _fitted(dropoutnet, (30, 15, 60)), _fit_dropoutnet, _told),
+    Method("content", _content, _fit_content, _told),
 )
 """Every method by order of the tables; some of them joined by "+" are their weighted sum."""

@@ -4,7 +4,8 @@ Leave-one-out sets: the last item of a user is the test, the one before it valid
 without the validation items, of which only the user's own history is told; "refit" fits again with them. Gowalla is
 tuned on its validation part and fitted again with it. RetailRocket comes in two forms: as published, where others'
 later events are in the log and all clocks are therefore taken away, and cut in time, where nothing after the cut is
-known.
+known. "-cold" sets ask for products that nobody had yet, among themselves and among all: on amazon-scientific a stored
+seeded tenth of the items, on completejourney what no event had named before the cut.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from data.artifacts import ArtifactRef
 from data.errors import UsageError
 from data.schema import EVENT_TYPES, MICROS_PER_DAY, to_micros
 from data.sources.splits import Part, Split, load_split
-from graph.store import GraphStore
-from hierarchy.purchases import History, bought_between, history_at
+from hierarchy.purchases import History
 from hierarchy.recall import Question
+from tests.benchmarks.retrieval_quality import panel, withheld
 from tests.benchmarks.retrieval_quality.content import content_of
 
 FOLDERS = {
@@ -35,13 +35,19 @@ FOLDERS = {
     "amazon-toys": "amazon-s3rec",
     "amazon-instruments": "amazon-instruments",
     "amazon-scientific": "amazon-scientific",
+    "amazon-scientific-cold": "amazon-scientific",
     "retailrocket": "retailrocket-mb",
     "retailrocket-cut": "retailrocket-mb",
 }
 """Folder of each protocol's set below the folder of public sets."""
 
+PANEL = ("completejourney", "completejourney-cold")
+"""Protocols of the grocer's panel, which is made by the pipeline."""
+NAMES = (*FOLDERS, *PANEL)
+
 _VALID_USERS = 4_000
 SEEN, ALL, BOUGHT, NEW = "seen masked", "nothing masked", "bought masked", "new to the user"
+COLD, COLD_OF_ALL = "cold among cold", "cold among all"
 
 
 @dataclass(frozen=True)
@@ -77,21 +83,21 @@ class Protocol:
 
 
 def protocol(name: str, data: Path, valid_users: int | None = None, graph: Path | None = None) -> Protocol:
-    """The protocol called `name`, from the public sets below `data`, or completejourney from a graph artifact.
+    """The protocol called `name`, from the public sets below `data`, or completejourney from what `panel.read` reads.
 
     Validation asks at most `valid_users` users (default 4,000), drawn once.
     Raises UsageError for an unknown name.
     """
-    if name == "completejourney":
+    if name in PANEL:
         if graph is None:
             raise UsageError("expected --graph, the folder of a graph artifact made from completejourney, got none")
-        found = _completejourney(graph)
+        found = _completejourney(panel.read(graph), name.endswith("-cold"))
     elif name in FOLDERS:
         root = data / FOLDERS[name]
-        split = load_split(name.removesuffix("-cut"), root)
+        split = load_split(name.removesuffix("-cut").removesuffix("-cold"), root)
         found = _FORMS.get(name, _leave_one_out)(split)
     else:
-        raise UsageError(f"no retrieval set {name!r}: known are {', '.join([*FOLDERS, 'completejourney'])}")
+        raise UsageError(f"no retrieval set {name!r}: known are {', '.join(NAMES)}")
     most = valid_users or _VALID_USERS
     asked = found.valid.users
     if len(asked) > most:
@@ -153,22 +159,54 @@ def _cut(split: Split, name: str, start: int, end: int) -> Exam:
     return _retail_exam(name, history, _purchased(split, seen), targets, "clock")
 
 
-def _completejourney(graph: Path) -> Protocol:
+def _completejourney(shop: panel.Panel, cold: bool) -> Protocol:
     """The pipeline's own windows: two weeks of validation, four of test; repeat purchases are another question."""
-    store = GraphStore.open(ArtifactRef(graph.parent.name, graph.name, graph))
     t1, t2 = (to_micros(datetime(2017, 11, day, tzinfo=UTC)) for day in (13, 27))
     exams = []
     for name, start, end in (("valid", t1, t2), ("test", t2, t2 + 28 * MICROS_PER_DAY)):
-        history = history_at(store, "purchase", start)
-        known = store.known_at("product") <= start
-        targets = bought_between(store, "purchase", start, end)
-        questions = (Question(NEW, targets, known, history.matrix()), Question(ALL, targets, known))
-        exams.append(Exam(name, Known(history, None, "clock"), None, questions, _asked(targets)))
+        history, listed, targets = shop.history(start), shop.known <= start, shop.bought(start, end)
+        known = Known(history, shop.content, "clock")
+        if cold:
+            exams.append(_cold_exam(name, known, targets, listed & (shop.named > start), listed))
+            continue
+        questions = (Question(NEW, targets, listed, history.matrix()), Question(ALL, targets, listed))
+        exams.append(Exam(name, known, None, questions, _asked(targets)))
     return Protocol("", exams[0], (exams[1],), 20, (10, 20, 50), "reachable")
+
+
+def _scientific_cold(split: Split) -> Protocol:
+    """Validation knows neither the items of the test nor the last event of any user."""
+    content, nobody = content_of(split.items), np.zeros(split.num_items, bool)
+    of_test = withheld.withheld(split.item_ids, withheld.TEST)
+    of_valid = withheld.withheld(split.item_ids, withheld.VALID) & ~of_test
+    exams = []
+    for name, parts, cold, gone in (
+        ("valid", (split.train, split.valid), of_valid, of_test),
+        ("test", (split.train, split.valid, split.test), of_test, nobody),
+    ):
+        events = _together(split, parts)
+        these = cold[events.product]
+        targets = _bool(events.user[these], events.product[these], split)
+        known = Known(withheld.without(events, cold | gone), content, "order")
+        exams.append(_cold_exam(name, known, targets, cold, ~gone))
+    return Protocol("", exams[0], (exams[1],), 20, (10, 20), "reachable")
+
+
+def _cold_exam(
+    name: str, known: Known, targets: sparse.csr_array, cold: NDArray[np.bool_], allowed: NDArray[np.bool_]
+) -> Exam:
+    """Asks users with a history for `cold` products, among themselves and among all that are `allowed` (products,)."""
+    wanted = sparse.csr_array(targets.astype(np.int8) @ sparse.diags_array(cold.astype(np.int8))).astype(bool)
+    wanted.eliminate_zeros()
+    there = np.bincount(known.history.user, minlength=known.history.num_users) > 0
+    users = np.flatnonzero((np.diff(wanted.indptr) > 0) & there)
+    questions = (Question(COLD, wanted, cold), Question(COLD_OF_ALL, wanted, allowed))
+    return Exam(name, known, None, questions, users)
 
 
 _FORMS: dict[str, Callable[[Split], Protocol]] = {
     "gowalla": _gowalla,
+    "amazon-scientific-cold": _scientific_cold,
     "retailrocket": _retailrocket,
     "retailrocket-cut": _retailrocket_cut,
 }
