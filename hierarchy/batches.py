@@ -78,8 +78,8 @@ class BatchMaker:
         """`samplers` by node type; `visible`: how many products and advertisers were known when training ends.
 
         `full`: all products are candidates of every step, instead of sampled ones. `engaged`: whose other products are
-        no negatives of theirs. `disliked`: draw explicit negatives. `asked_share`: mean part of a user's history that a row
-        is to find, together with its edge; it differs from row to row by up to half of that.
+        no negatives of theirs. `disliked`: draw explicit negatives. `asked_share`: mean part of a user's history that a
+        row is to find, together with its edge; it differs from row to row by up to half of that.
         """
         self.store, self.table, self.edges, self.samplers, self.seed = store, table, edges, samplers, seed
         self.visible, self.full, self.engaged, self.asked_share = visible, full, engaged, asked_share
@@ -131,7 +131,8 @@ class BatchMaker:
         row, part = torch.rand((2, len(users), 1), generator=generator, device=self.device)
         draws = (product[tokens.node.clamp(0, len(product) - 1)] + row) % 1.0
         asked = users.history & (draws < self.asked_share * (0.5 + part))
-        return asked & (users.history & ~asked).any(dim=1, keepdim=True)
+        left = (users.history & ~asked).any(dim=1, keepdim=True)
+        return torch.logical_and(asked, left)
 
     def share(self, kind: str) -> torch.Tensor:
         """The part of the edges that each visible entity has, float64 (N,)."""

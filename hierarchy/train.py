@@ -70,8 +70,8 @@ class Config(StageConfig):
     )
     rows: Literal["edges", "users"] = Field(
         default="edges",
-        description="Rows of a step: edges, or users with a part of their history to be found at once, for sets without "
-        "a clock where all products are scored.",
+        description="Rows of a step: edges, or users with a part of their history to be found at once, for sets "
+        "without a clock where all products are scored.",
     )
     asked_share: float = Field(
         default=0.3, gt=0, lt=0.67, description="Mean part of a user's history that is to be found; users as rows only."
