@@ -16,6 +16,7 @@ from hierarchy.losses.consistency import consistency_loss
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
 from hierarchy.losses.link import corrected_logits, sampled_softmax
+from hierarchy.losses.several import several_positives
 from hierarchy.losses.view_distillation import view_distillation, view_scores
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
@@ -106,7 +107,9 @@ def link_losses(
     if on & {"link", "dislike", "teachers"}:
         logits = _logits(model, passes, users, given.products, given if repeats else None)
         barred = given.products.accidental if absent is None else given.products.accidental | absent
-    if "link" in on:
+    if "link" in on and given.asked is not None:
+        losses["link"] = _several(logits, given)
+    elif "link" in on:
         losses["link"] = _link(logits, given.products, barred, given.weight)
     if "advertiser" in on and given.advertisers is not None:
         scored = _logits(model, passes, users, given.advertisers)
@@ -192,6 +195,16 @@ def _link(logits: torch.Tensor, candidates: Candidates, absent: torch.Tensor, we
     # A row without a target (no advertiser) has weight 0; its column is arbitrary.
     positive = logits.gather(1, candidates.targets[:, None])[:, 0]
     return sampled_softmax(positive, logits, candidates.log_expected, absent, weights)
+
+
+def _several(logits: torch.Tensor, given: StepInput) -> torch.Tensor:
+    """All products are candidates, so a node is its column: the edge's product and those asked beside it are found."""
+    assert given.asked is not None
+    nodes = given.user_tokens.node.clamp(min=0)
+    positives = torch.cat([given.products.targets[:, None], nodes], dim=1)
+    there = torch.cat([torch.ones_like(given.asked[:, :1]), given.asked], dim=1)
+    absent = torch.isinf(given.products.log_expected)
+    return several_positives(logits, absent, positives, there, nodes, given.users.history, given.weight)
 
 
 def _dislike(

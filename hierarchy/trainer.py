@@ -72,7 +72,7 @@ class Trainer:
     @property
     def steps(self) -> int:
         """Optimizer steps of the whole run."""
-        per_epoch = max(1, len(self.batches.edges) // self.config.batch_size)
+        per_epoch = self.batches.edges.per_epoch(self.config.batch_size)
         return max(1, round(self.config.epochs * per_epoch)) if self.config.epochs else self.config.steps
 
     def train(self, path: Path, ctx: RunContext) -> None:
