@@ -110,18 +110,16 @@ def test_the_stored_hold_out_is_drawn_again_from_the_published_set(monkeypatch):
 
 
 def test_nobody_is_told_of_withheld_items(tmp_path, monkeypatch):
-    monkeypatch.setattr(withheld, "SHARE", 0.3)
+    choose(monkeypatch)
     split = load_split("amazon-scientific", public_sets.write("amazon-scientific", tmp_path))
-    of_test = withheld.withheld(split.item_ids, withheld.TEST)
-    of_valid = withheld.withheld(split.item_ids, withheld.VALID) & ~of_test
-    assert of_test.any()
-    assert of_valid.any()
+    of_test, of_valid = np.arange(5) == 2, np.arange(5) == 1
     asked = protocol("amazon-scientific-cold", tmp_path)
     (test,) = asked.tests
     assert not (of_test | of_valid)[asked.valid.known.history.product].any()
     assert not of_test[test.known.history.product].any()
     assert not asked.valid.questions[1].allowed[of_test].any()
-    for exam, parts, cold in ((asked.valid, ("train", "valid"), of_valid), (test, protocols_parts(), of_test)):
+    assert test.known.history.num_products == 5
+    for exam, parts, cold in ((asked.valid, PARTS[:2], of_valid), (test, PARTS, of_test)):
         own = {
             (user, int(item))
             for name in parts
@@ -130,17 +128,24 @@ def test_nobody_is_told_of_withheld_items(tmp_path, monkeypatch):
             if cold[item]
         }
         told = set(exam.known.history.user.tolist())
-        assert wanted(exam, 0) == wanted(exam, 1) == {pair for pair in own if pair[0] in told}
+        expected = {pair for pair in own if pair[0] in told}
+        assert wanted(exam, 0) == wanted(exam, 1) == expected
+        assert len(expected) > 0
         ages = [np.sort(exam.known.history.age[exam.known.history.user == user]) for user in told]
         assert all(np.array_equal(age, np.arange(len(age))) for age in ages)
 
 
-def protocols_parts():
-    return ("train", "valid", "test")
+PARTS = ("train", "valid", "test")
+
+
+def choose(monkeypatch):
+    """Item 2 is the test's; validation draws items 1 and 2."""
+    masks = {withheld.TEST: np.arange(5) == 2, withheld.VALID: np.isin(np.arange(5), [1, 2])}
+    monkeypatch.setattr(withheld, "withheld", lambda ids, seed: masks[seed])
 
 
 def test_content_dropoutnet_and_the_learner_are_rows_of_one_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(withheld, "SHARE", 0.3)
+    choose(monkeypatch)
     for module, name in ((rows, "versions_of"), (rows, "commit"), (retrieval.rows, "commit")):
         monkeypatch.setattr(module, name, lambda: "")
     monkeypatch.setattr("tests.benchmarks.retrieval_quality.search._commit", lambda: "")

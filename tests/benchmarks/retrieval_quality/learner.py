@@ -25,6 +25,7 @@ from data.schema import ADVERTISERS, CAMPAIGNS, EVENTS, MICROS_PER_DAY, PRODUCTS
 from hierarchy import train
 from hierarchy.evaluate import Learned
 from hierarchy.inference import EntityEncoder, FrozenLearner
+from hierarchy.prototypes import Level
 from hierarchy.purchases import History
 
 END = 1_577_836_800_000_000
@@ -33,7 +34,7 @@ _TABLES = {"products": PRODUCTS, "advertisers": ADVERTISERS, "campaigns": CAMPAI
 
 
 class LearnedRetrieval:
-    """Cosine plus learned popularity, from vectors of the frozen learner."""
+    """Cosine plus learned popularity, from vectors of the frozen learner, whose artifact is `learner`."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class LearnedRetrieval:
         history: History,
         device: str,
     ) -> None:
-        self._folder, self._learner, self._features, self._device = folder, learner, features, device
+        self._folder, self.learner, self._features, self._device = folder, learner, features, device
         self.learned = self._encoded(graph, history)
 
     def grown(self, history: History) -> LearnedRetrieval:
@@ -60,7 +61,7 @@ class LearnedRetrieval:
         return self.learned.scores(users)
 
     def _encoded(self, graph: ArtifactRef, history: History) -> Learned:
-        frozen = FrozenLearner.open(self._learner, self._device)
+        frozen = FrozenLearner.open(self.learner, self._device)
         encoder = EntityEncoder(frozen, graph, self._features)
         vectors = {}
         for kind in ("user", "product"):
@@ -89,7 +90,7 @@ def fit(
     store = Store(folder)
     graph = graph_of(store, history)
     features = _features_of(store, history.num_products, content)
-    config = config_of(time_kind, setting)
+    config = config_of(time_kind, {**_small(history), **setting})
     ctx = RunContext(seed=seed, device=device, threads=torch.get_num_threads())
     learner = _published(
         store, "learner", lambda out: train.run(config, {"graph": graph, "features": features}, out, ctx)
@@ -151,6 +152,13 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
     for name, value in setting.items():
         recipe[name] = {**recipe.get(name, {}), **value} if isinstance(value, Mapping) else value
     return train.Config(**recipe)
+
+
+def _small(history: History) -> dict[str, Any]:
+    """Levels where the default ones have more primitives than half of the entities with events."""
+    entities = len(np.unique(history.user)) + len(np.unique(history.product))
+    kept = [level for level in train.Config(t0=from_micros(END)).levels if level.k <= entities // 2]
+    return {"levels": kept or [Level(k=2, top=1)]}
 
 
 def names(kind: str, count: int) -> list[str]:

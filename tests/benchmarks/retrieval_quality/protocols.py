@@ -196,8 +196,9 @@ def _cold_exam(
     name: str, known: Known, targets: sparse.csr_array, cold: NDArray[np.bool_], allowed: NDArray[np.bool_]
 ) -> Exam:
     """Asks users with a history for `cold` products, among themselves and among all that are `allowed` (products,)."""
-    wanted = sparse.csr_array(targets.astype(np.int8) @ sparse.diags_array(cold.astype(np.int8))).astype(bool)
-    wanted.eliminate_zeros()
+    wanted = targets.tocoo()
+    kept = cold[wanted.col]
+    wanted = sparse.csr_array((wanted.data[kept], (wanted.row[kept], wanted.col[kept])), shape=targets.shape)
     there = np.bincount(known.history.user, minlength=known.history.num_users) > 0
     users = np.flatnonzero((np.diff(wanted.indptr) > 0) & there)
     questions = (Question(COLD, wanted, cold), Question(COLD_OF_ALL, wanted, allowed))
