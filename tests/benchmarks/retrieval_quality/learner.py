@@ -6,6 +6,7 @@ once, at the end of what is known. What differs between sets is what differs in 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from copy import copy
@@ -59,6 +60,10 @@ class LearnedRetrieval:
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
         return self.learned.scores(users)
+
+    def discard(self) -> None:
+        """Remove the artifacts that it was made from; it still scores."""
+        shutil.rmtree(self._folder)
 
     def _encoded(self, graph: ArtifactRef, history: History) -> Learned:
         frozen = FrozenLearner.open(self.learner, self._device)
