@@ -54,7 +54,14 @@ def shop():
         grounds.Asked(Question(COLD_OF_ALL, new, np.ones(40, bool)), asked, 20),
     )
     tree = category_tree([f"kind {kind}" for kind in np.arange(40) % 4])
-    return Ground("planted", Known(history, content, "order"), questions, tree, SMALL)
+    return Ground(
+        "planted",
+        Known(history, content, "order"),
+        questions,
+        tree,
+        [f"shop {kind}" for kind in np.arange(40) % 4],
+        SMALL,
+    )
 
 
 @pytest.fixture
@@ -122,19 +129,22 @@ def test_rows_say_what_a_variant_loses_and_finished_fits_are_not_made_again(benc
 
 
 def test_a_variant_that_collapses_is_a_row_and_ids_can_be_left_out(bench, monkeypatch):
-    real = learner.fit
+    real, logs = learner.fit, {}
 
     def fit(history, content, time_kind, setting, *rest):
         if setting.get("weights", {}).get("spread") == 0:
             raise StrataError("all the same")
-        return real(history, content, time_kind, setting, *rest)
+        found = real(history, content, time_kind, setting, *rest)
+        logs[rest[-1] is not None] = '"advertiser"' in found.learner.file("training.jsonl").read_text()
+        return found
 
     monkeypatch.setattr(fits_of.learner, "fit", fit)
-    found = bench("--seeds", "1", "--only", "spread off,id residuals off")
+    found = bench("--seeds", "1", "--only", "spread off,id residuals off,advertiser link on")
     by = {(row["what"], row["metric"]): float(row["p50"]) for row in found}
     assert by["spread off", table.REFUSED] == 1
     assert not any(what == "spread off" and metric.startswith("recall") for what, metric in by)
     assert by["id residuals off", "recall@10, warm"] > 0
+    assert logs == {False: False, True: True}, "the loss is there where advertisers are"
     assert "collapsed" in table.markdown(ablation.Path(sys.argv[4]))
 
 

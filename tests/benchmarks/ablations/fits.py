@@ -87,7 +87,8 @@ class Fits:
     def _trained(self, variant: Variant, seed: int) -> LearnedRetrieval:
         known, setting = self.ground.known, merged(self.base, variant.setting)
         content = known.content if variant.content else None
-        found = learner.fit(known.history, content, known.time_kind, setting, seed, self.device)
+        owners = self.ground.owners if variant.owners else None
+        found = learner.fit(known.history, content, known.time_kind, setting, seed, self.device, owners)
         found.learned = found.learned.with_popularity(variant.popularity)
         return found
 
@@ -123,7 +124,7 @@ class Fits:
 
     def _setting(self, variant: Variant) -> Any:
         setting = merged(self.base, variant.setting)
-        own = {"setting": setting, "popularity": variant.popularity, "content": variant.content}
+        own = {"setting": setting, **{name: getattr(variant, name) for name in ("popularity", "content", "owners")}}
         return json.loads(json.dumps(own | {"shape": self.ground.shape}))
 
     def _file(self, variant: Variant, seed: int) -> Path:

@@ -5,7 +5,7 @@ One fit answers everything: withheld products are in nobody's history, so they a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,12 +48,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ground:
-    """A set: what is known, the questions, the categories of the products, and what its recipe changes."""
+    """A set: what is known, the questions, categories and advertisers of the products, what its recipe changes."""
 
     name: str
     known: Known
     asked: tuple[Asked, ...]
     tree: Tree
+    owners: Sequence[str | None]
     changes: Mapping[str, Any]
 
     @property
@@ -89,7 +90,9 @@ def _scientific(split: Split, most: int) -> Ground:
     warm = Question(WARM, after.astype(bool), ~(cold | gone), known.matrix())
     questions = (warm, *_cold(sparse.csr_array(before + after).astype(bool), cold, ~gone))
     content = Known(known, content_of(split.items), "order")
-    return Ground("amazon-scientific", content, _asked(questions, known, 10, most), _tree(split.items), {})
+    return Ground(
+        "amazon-scientific", content, _asked(questions, known, 10, most), _tree(split.items), _owners(split.items), {}
+    )
 
 
 def _completejourney(shop: panel.Panel, most: int) -> Ground:
@@ -103,7 +106,8 @@ def _completejourney(shop: panel.Panel, most: int) -> Ground:
     questions = (warm, *_cold(targets, cold, listed))
     levels = {"levels": ({"k": 16, "top": 2}, {"k": 128, "top": 4}, {"k": 512, "top": 8})}
     known = Known(history, shop.content, "clock")
-    return Ground("completejourney", known, _asked(questions, history, 20, most), _tree(shop.items), levels)
+    asked = _asked(questions, history, 20, most)
+    return Ground("completejourney", known, asked, _tree(shop.items), _owners(shop.items), levels)
 
 
 def _cold(targets: sparse.csr_array, cold: NDArray[np.bool_], allowed: NDArray[np.bool_]) -> tuple[Question, Question]:
@@ -134,6 +138,10 @@ def _of(split: Split, part: Part) -> History:
     user = np.repeat(np.arange(split.num_users), np.diff(part.offsets))
     age = (part.offsets[user + 1] - 1 - np.arange(len(user))).astype(np.float64)
     return History(user, part.items, age, split.num_users, split.num_items)
+
+
+def _owners(items: pa.Table) -> list[str | None]:
+    return [name or None for name in items["advertiser_id"].to_pylist()]
 
 
 def _tree(items: pa.Table) -> Tree:

@@ -23,12 +23,13 @@ STRUCTURES = ("spectral", "directional")
 
 class Variant(NamedTuple):
     """`setting`: fields of `hierarchy.train.Config` over the recipe. `popularity`: factor on the learned scale when
-    products are scored. `content`: whether products have any."""
+    products are scored. `content`: whether products have any. `owners`: whether advertisers are known."""
 
     name: str
     setting: Mapping[str, Any]
     popularity: float = 1.0
     content: bool = True
+    owners: bool = False
 
 
 def recipe(time_kind: str, edges: int, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +69,8 @@ def _losses(config: train.Config) -> Iterator[Variant]:
     for name in ("link", "distillation", "consistency", "spread"):
         if getattr(config.weights, name):
             yield Variant(f"{name} off", {"weights": {name: 0.0}})
+    # The recipe has a weight for it, but the benchmark's graph has no advertisers.
+    yield Variant("advertiser link on", {"advertiser_negatives": 256}, owners=True)
 
 
 def _views(config: train.Config) -> Iterator[Variant]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -86,14 +86,17 @@ def fit(
     setting: Mapping[str, Any],
     seed: int,
     device: str,
+    owners: Sequence[str | None] | None = None,
 ) -> LearnedRetrieval:
     """Train a learner on a history; `setting` holds fields of `hierarchy.train.Config` over the recipe of the set.
+
+    `owners`: the advertiser of each product, for the advertiser loss; None: there are no advertisers.
 
     Everything lies in a temporary folder that goes with the process.
     """
     folder = Path(tempfile.mkdtemp(prefix="strata-learner-"))
     store = Store(folder)
-    graph = graph_of(store, history)
+    graph = graph_of(store, history, owners)
     features = _features_of(store, history.num_products, content)
     config = config_of(time_kind, {**_small(history), **setting})
     ctx = RunContext(seed=seed, device=device, threads=torch.get_num_threads())
@@ -171,14 +174,14 @@ def names(kind: str, count: int) -> list[str]:
     return [f"{kind[0]}{row:07d}" for row in range(count)]
 
 
-def graph_of(store: Store, history: History) -> ArtifactRef:
-    """The graph of a history whose events are purchases."""
-    events = _published(store, "events", lambda out: _write_events(out, history))
+def graph_of(store: Store, history: History, owners: Sequence[str | None] | None = None) -> ArtifactRef:
+    """The graph of a history whose events are purchases of products that `owners` sell."""
+    events = _published(store, "events", lambda out: _write_events(out, history, owners))
     config = graph.build.Config(guards=None)
     return _published(store, "graph", lambda out: graph.build.run(config, {"events": events}, out, RunContext()))
 
 
-def _write_events(out: OutputDir, history: History) -> dict[str, Any]:
+def _write_events(out: OutputDir, history: History, owners: Sequence[str | None] | None) -> dict[str, Any]:
     user, product = (np.array(names(*of)) for of in (("user", history.num_users), ("product", history.num_products)))
     ts = END - 1 - np.round(history.age * MICROS_PER_DAY).astype(np.int64)
     count = len(ts)
@@ -194,14 +197,19 @@ def _write_events(out: OutputDir, history: History) -> dict[str, Any]:
     }
     rows = parts.write_events(out, [parts.in_order(_table(EVENTS, given, count))])
     first = int(ts.min()) - MICROS_PER_DAY
-    known = {
+    known: dict[str, Any] = {
         "product_id": product,
         "first_seen": np.full(len(product), first),
         "known_at": np.full(len(product), first),
     }
     people = {"user_id": user, "known_at": np.full(len(user), first)}
+    shops: dict[str, Any] = {}
+    if owners is not None:
+        known["advertiser_id"] = pa.array(owners, pa.string())
+        sellers = sorted({owner for owner in owners if owner})
+        shops = {"advertiser_id": sellers, "known_at": np.full(len(sellers), first)}
     for name, schema in _TABLES.items():
-        filled = {"products": known, "users": people}.get(name, {})
+        filled = {"products": known, "users": people, "advertisers": shops}.get(name, {})
         out.write_table(f"{name}.parquet", _table(schema, filled, len(next(iter(filled.values()), []))))
     out.write_table("quarantine.parquet", QUARANTINE.empty_table())
     summary = {"name": "benchmark", "time_kind": "clock", "first_ts": int(ts.min()), "last_ts": int(ts.max())}
