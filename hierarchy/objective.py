@@ -15,13 +15,13 @@ from hierarchy.candidates import Candidates, taken
 from hierarchy.losses.consistency import consistency_loss
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
-from hierarchy.losses.link import corrected_logits, sampled_softmax
-from hierarchy.losses.view_distillation import view_distillation, view_scores
+from hierarchy.losses.link import LogPartition, link_loss
+from hierarchy.losses.view_distillation import ViewDivergence, view_sides
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
 from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
-from hierarchy.repeats import history_share
+from hierarchy.scoring import LinkScores
 from hierarchy.seeds import VIEWS, Seeds
 
 
@@ -82,15 +82,16 @@ def link_losses(
     passes: Passes,
     given: StepInput,
     weights: LossWeights,
-    absent: torch.Tensor | None = None,
+    absent: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
     teaching: Teaching | None = None,
     teachers: Sequence[Teacher] = (),
     repeats: bool = False,
 ) -> dict[str, torch.Tensor]:
     """User-product and user-advertiser sampled softmax, explicit negatives and views as teachers; scalars by term.
 
-    `absent` bool (B, C): product candidates that are no negatives of a row beside its own positive. `repeats`: products
-    that a user had are told apart. Terms of weight 0 are not computed.
+    `absent`: product candidates that are no negatives of a row beside its own positive, bool (B, C), or as pairs (row,
+    column) where all products are candidates. `repeats`: products that a user had are told apart. Terms of weight 0 are
+    not computed. Memory does not grow with B C but for by_rows.AT_ONCE of it.
     """
     on = {name for name, weight in weights.model_dump().items() if weight}
     if given.advertisers is None:
@@ -104,20 +105,18 @@ def link_losses(
         return losses
     users = passes.encode(model.encoder, given.users, model.encoder.shape.user_heads)
     if on & {"link", "dislike", "teachers"}:
-        logits = _logits(model, passes, users, given.products, given if repeats else None)
-        barred = given.products.accidental if absent is None else given.products.accidental | absent
+        scores = _scores(model, passes, users, given.products, given if repeats else None)
+        views = [_taught(teaching, view, given, scores) for view in teachers if "teachers" in on and teaching]
+        others, *divergences = scores.losses([LogPartition(scores.barred(absent)), *views])
     if "link" in on:
-        losses["link"] = _link(logits, given.products, barred, given.weight)
+        losses["link"] = link_loss(scores.positive(), others, given.weight)
     if "advertiser" in on and given.advertisers is not None:
-        scored = _logits(model, passes, users, given.advertisers)
-        owned = given.weight * given.owned
-        losses["advertiser"] = _link(scored, given.advertisers, given.advertisers.accidental, owned)
-    if "dislike" in on:
-        losses["dislike"] = _dislike(
-            model, passes, users, given, corrected_logits(logits, given.products.log_expected, barred)
-        )
+        losses["advertiser"] = _link(_scores(model, passes, users, given.advertisers), given.weight * given.owned)
+    if "dislike" in on and given.dislikes is not None:
+        losses["dislike"] = _dislike(model, passes, users, given, others[given.dislikes.rows])
     if "teachers" in on and teaching is not None:
-        losses["teachers"] = torch.stack([_taught(teaching, teacher, given, logits) for teacher in teachers]).mean()
+        rows = given.weight * given.users.history.any(dim=1)
+        losses["teachers"] = (torch.stack(divergences).mean(dim=0) * rows).sum() / rows.sum().clamp_min(1e-12)
     return losses
 
 
@@ -178,39 +177,34 @@ def _distillation_terms(
     return terms
 
 
-def _logits(
+def _scores(
     model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates, given: StepInput | None = None
-) -> torch.Tensor:
-    """Link logits (B, C) of users (B, Q, d); `given` when what a user had counts."""
+) -> LinkScores:
+    """Link logits of users (B, Q, d); `given` when what a user had counts."""
     vectors = passes.encode_all(model.encoder, candidates.seeds)[:, 0]
-    share = None if given is None else history_share(given.user_tokens.node, given.users.history, candidates.nodes)
-    logits: torch.Tensor = model.link(users, vectors, candidates.log_degree, share)
-    return logits
+    history = None if given is None else (given.user_tokens.node, given.users.history)
+    return LinkScores(model.link, users, vectors, candidates, history)
 
 
-def _link(logits: torch.Tensor, candidates: Candidates, absent: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    # A row without a target (no advertiser) has weight 0; its column is arbitrary.
-    positive = logits.gather(1, candidates.targets[:, None])[:, 0]
-    return sampled_softmax(positive, logits, candidates.log_expected, absent, weights)
+def _link(scores: LinkScores, weights: torch.Tensor) -> torch.Tensor:
+    return link_loss(scores.positive(), scores.losses([LogPartition(scores.barred())])[0], weights)
 
 
 def _dislike(
-    model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, corrected: torch.Tensor
+    model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, log_partition: torch.Tensor
 ) -> torch.Tensor:
     assert given.dislikes is not None
     rows, seeds, log_degree = given.dislikes.rows, given.dislikes.seeds, given.dislikes.log_degree
     vectors = passes.encode(model.encoder, seeds)[:, 0]
     cosine = torch.einsum("rqd,rd->rq", users[rows], vectors).amax(dim=1)
     disliked = cosine * model.link.log_scale.exp() + model.link.popularity * log_degree
-    return dislike_loss(disliked, torch.logsumexp(corrected[rows], dim=1), torch.ones_like(disliked))
+    return dislike_loss(disliked, log_partition, torch.ones_like(disliked))
 
 
-def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, logits: torch.Tensor) -> torch.Tensor:
-    history, candidates = given.users.history, given.products
-    scores = view_scores(teacher.source, teacher.target, given.user_tokens.node, history, candidates.nodes)
-    temperatures = (teaching.teacher_temp, teaching.student_temp)
-    rows = given.weight * history.any(dim=1)
-    return view_distillation(scores, logits, candidates.log_expected, temperatures, rows)
+def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, scores: LinkScores) -> ViewDivergence:
+    tokens, history = given.user_tokens.node, given.users.history
+    users, products = view_sides(teacher.source, teacher.target, tokens, history, given.products.nodes)
+    return ViewDivergence(users / teaching.teacher_temp, products, scores.log_expected, teaching.student_temp)
 
 
 def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet]]:

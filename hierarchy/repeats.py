@@ -19,3 +19,19 @@ def history_share(history: torch.Tensor, mask: torch.Tensor, candidates: torch.T
     # Of equal candidates the first in order holds the count.
     own = counts[:, torch.searchsorted(ordered, candidates)]
     return own / mask.sum(dim=1, keepdim=True).clamp_min(1)
+
+
+def history_places(
+    history: torch.Tensor, mask: torch.Tensor, order: torch.Tensor, ordered: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`history_share` without its zeros, for distinct candidates: columns int64 (B, T) and the share of each (B, T).
+
+    `ordered` (C,) are the candidates sorted, `order` the columns they come from. A share stands at the first token of
+    its product and is 0 at others, also at products that are no candidates. Time O(B T (T + log C)), memory O(B T T).
+    """
+    place = torch.searchsorted(ordered, history).clamp_(max=len(ordered) - 1)
+    found = mask & (ordered[place] == history)
+    same = (place[:, :, None] == place[:, None, :]) & found[:, None, :]
+    first = found & ~same.tril(-1).any(dim=2)
+    share = same.sum(dim=2) / mask.sum(dim=1, keepdim=True).clamp_min(1)
+    return order[place], torch.where(first, share, 0.0)
