@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from hierarchy.repeats import repeated
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 
@@ -52,12 +53,6 @@ def best_of(users: torch.Tensor, candidates: torch.Tensor, bias: torch.Tensor) -
     if users.shape[1] == 1:
         return torch.addmm(bias, users[:, 0], candidates.t())
     return torch.einsum("bqd,cd->bqc", users, candidates).amax(dim=1) + bias
-
-
-def repeated(repeat: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(share), nothing for share 0."""
-    had = share > 0
-    return torch.where(had, repeat[0] + repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
 
 
 class Learner(nn.Module):

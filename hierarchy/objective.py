@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,17 +13,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from graph.sampler import TokenSet
 from hierarchy.batches import StepInput
 from hierarchy.candidates import Candidates, taken
+from hierarchy.losses.by_rows import RowLoss
 from hierarchy.losses.consistency import consistency_loss
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
 from hierarchy.losses.link import LogPartition, link_loss
-from hierarchy.losses.view_distillation import ViewDivergence, view_sides
+from hierarchy.losses.several import SeveralPositives
+from hierarchy.losses.view_distillation import ViewDivergence, view_scores, view_sides
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
 from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
+from hierarchy.repeats import history_share
 from hierarchy.scoring import LinkScores
 from hierarchy.seeds import VIEWS, Seeds
+
+_STEPS = 24  # halvings of the range in which a temperature is looked for
 
 
 class LossWeights(BaseModel):
@@ -58,15 +64,43 @@ class Teaching(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     views: tuple[str, ...] = Field(default=(), description="Names of the views, all in each step.")
-    teacher_temp: float = Field(default=0.3, gt=0, description="Temperature of the teacher, in standard deviations.")
+    perplexity: float = Field(
+        default=100.0, gt=1, description="Products that a teacher's softmax spreads over, in effect, on average."
+    )
     student_temp: float = Field(default=1.0, gt=0, description="Divides the student's link logits.")
 
 
 class Teacher(NamedTuple):
-    """The arrays of a TeacherView on the training device: what products say as history, and as candidates (N, D)."""
+    """The arrays of a TeacherView on the training device: what products say as history, and as candidates (N, D).
+
+    `temperature` [standard deviations of its scores] gives its softmax the perplexity that is asked for.
+    """
 
     source: torch.Tensor
     target: torch.Tensor
+    temperature: float = 1.0
+
+    def scores(self, given: StepInput) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the teacher says of the products (B, C), and log_expected (B, C), infinite for what a user is made of:
+        that something resembles itself is no lesson."""
+        history, products = given.users.history, given.products
+        nodes = given.user_tokens.node
+        had = history_share(nodes, history, products.nodes) > 0
+        found = view_scores(self.source, self.target, nodes, history, products.nodes)
+        return found, torch.where(had, torch.inf, products.log_expected)
+
+    def calibrated(self, given: StepInput, perplexity: float) -> Teacher:
+        """The same teacher at the temperature that gives the users of a step `perplexity`, as t-SNE sets its bandwidth
+        (van der Maaten & Hinton, 2008), to three digits; waits for the device."""
+        scores, log_expected = self.scores(given)
+        scores, log_expected = scores[given.users.history.any(dim=1)], log_expected[given.users.history.any(dim=1)]
+        low, high = math.log(1e-3), math.log(1e2)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            log_prob = torch.log_softmax(scores / math.exp(middle) - log_expected, dim=1)
+            entropy = -(log_prob.exp() * log_prob.clamp_min(-1e4)).sum(dim=1).mean()
+            low, high = (middle, high) if float(entropy) < math.log(perplexity) else (low, middle)
+        return self._replace(temperature=float(f"{math.exp(low):.3g}"))
 
 
 @dataclass(frozen=True)
@@ -105,18 +139,29 @@ def link_losses(
         return losses
     users = passes.encode(model.encoder, given.users, model.encoder.shape.user_heads)
     if on & {"link", "dislike", "teachers"}:
-        scores = _scores(model, passes, users, given.products, given if repeats else None)
-        views = [_taught(teaching, view, given, scores) for view in teachers if "teachers" in on and teaching]
-        others, *divergences = scores.losses([LogPartition(scores.barred(absent)), *views])
-    if "link" in on:
-        losses["link"] = link_loss(scores.positive(), others, given.weight)
+        scores = _scores(model, passes, users, given.products, given, repeats)
+        terms: dict[str, RowLoss] = {}
+        if given.asked is None or "dislike" in on:
+            terms["others"] = LogPartition(scores.barred(absent))
+        if given.asked is not None:
+            terms["several"] = _several(scores, given)
+        if "teachers" in on and teaching is not None:
+            terms |= {f"view_{n}": _taught(teaching, each, given, scores) for n, each in enumerate(teachers)}
+        found = dict(zip(terms, scores.losses(list(terms.values())), strict=True))
+    if "link" in on and given.asked is not None:
+        positives = given.weight * (1 + given.asked.sum(dim=1))
+        losses["link"] = (given.weight * found["several"]).sum() / positives.sum().clamp_min(1e-12)
+    elif "link" in on:
+        losses["link"] = link_loss(scores.positive(), found["others"], given.weight)
     if "advertiser" in on and given.advertisers is not None:
-        losses["advertiser"] = _link(_scores(model, passes, users, given.advertisers), given.weight * given.owned)
+        scored = _scores(model, passes, users, given.advertisers, given)
+        losses["advertiser"] = _link(scored, given.weight * given.owned)
     if "dislike" in on and given.dislikes is not None:
-        losses["dislike"] = _dislike(model, passes, users, given, others[given.dislikes.rows])
+        losses["dislike"] = _dislike(model, passes, users, given, found["others"][given.dislikes.rows])
     if "teachers" in on and teaching is not None:
         rows = given.weight * given.users.history.any(dim=1)
-        losses["teachers"] = (torch.stack(divergences).mean(dim=0) * rows).sum() / rows.sum().clamp_min(1e-12)
+        divergence = torch.stack([values for name, values in found.items() if name.startswith("view_")]).mean(dim=0)
+        losses["teachers"] = (divergence * rows).sum() / rows.sum().clamp_min(1e-12)
     return losses
 
 
@@ -178,16 +223,29 @@ def _distillation_terms(
 
 
 def _scores(
-    model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates, given: StepInput | None = None
+    model: Learner,
+    passes: Passes,
+    users: torch.Tensor,
+    candidates: Candidates,
+    given: StepInput,
+    repeats: bool = False,
 ) -> LinkScores:
-    """Link logits of users (B, Q, d); `given` when what a user had counts."""
+    """Link logits of users (B, Q, d); `repeats`: what a user had is told apart."""
     vectors = passes.encode_all(model.encoder, candidates.seeds)[:, 0]
-    history = None if given is None else (given.user_tokens.node, given.users.history)
-    return LinkScores(model.link, users, vectors, candidates, history)
+    return LinkScores(model.link, users, vectors, candidates, (given.user_tokens.node, given.users.history), repeats)
 
 
 def _link(scores: LinkScores, weights: torch.Tensor) -> torch.Tensor:
     return link_loss(scores.positive(), scores.losses([LogPartition(scores.barred())])[0], weights)
+
+
+def _several(scores: LinkScores, given: StepInput) -> SeveralPositives:
+    """All products are candidates, so a node is its column: the edge's product and those asked beside it are found."""
+    assert given.asked is not None
+    nodes = given.user_tokens.node.clamp(0, len(given.products.nodes) - 1)
+    positives = torch.cat([given.products.targets[:, None], nodes], dim=1)
+    there = torch.cat([torch.ones_like(given.asked[:, :1]), given.asked], dim=1)
+    return SeveralPositives(positives, there, scores.log_expected, scores.had)
 
 
 def _dislike(
@@ -202,9 +260,9 @@ def _dislike(
 
 
 def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, scores: LinkScores) -> ViewDivergence:
-    tokens, history = given.user_tokens.node, given.users.history
-    users, products = view_sides(teacher.source, teacher.target, tokens, history, given.products.nodes)
-    return ViewDivergence(users / teaching.teacher_temp, products, scores.log_expected, teaching.student_temp)
+    users, products = view_sides(teacher.source, teacher.target, *scores.history, given.products.nodes)
+    users = users / teacher.temperature
+    return ViewDivergence(users, products, scores.log_expected, teaching.student_temp, scores.had)
 
 
 def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet]]:

@@ -8,32 +8,36 @@ from dataclasses import dataclass
 import torch
 
 from hierarchy.candidates import Candidates
-from hierarchy.losses.by_rows import RowLoss, by_rows
+from hierarchy.losses.by_rows import VOID, RowLoss, by_rows
 from hierarchy.losses.link import Barred
-from hierarchy.model import LinkHead, best_of, repeated
-from hierarchy.repeats import history_places, history_share
-
-VOID = 1e4
-"""Stands for an infinite log-expectation: exp(-VOID) is 0 in fp32, and differences of such logits stay numbers."""
+from hierarchy.model import LinkHead, best_of
+from hierarchy.repeats import Had, repeated
 
 
 @dataclass(frozen=True)
 class LinkScores:
     """What the link head says of users (B, Q, d) and vectors (C, d) of `candidates`.
 
-    history: products int64 (B, T) that users had and which count (B, T); None where repeats do not.
+    history: products int64 (B, T) that users had and which of them count (B, T). repeats: whether it matters to a
+    logit that its product is one of them.
     """
 
     head: LinkHead
     users: torch.Tensor
     vectors: torch.Tensor
     candidates: Candidates
-    history: tuple[torch.Tensor, torch.Tensor] | None = None
+    history: tuple[torch.Tensor, torch.Tensor]
+    repeats: bool = False
 
     @property
     def log_expected(self) -> torch.Tensor:
         """Log-expectations (C,) or (B, C) of the candidates, finite."""
         return self.candidates.log_expected.clamp(max=VOID)
+
+    @property
+    def had(self) -> Had:
+        """The candidates that users had."""
+        return Had(self.candidates.nodes, self.candidates.distinct, *self.history)
 
     def barred(self, known: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None) -> Barred:
         """Candidates that are no negatives: a row's positive and what it is `known` to have."""
@@ -44,7 +48,7 @@ class LinkScores:
         targets = self.candidates.targets
         cosine = (self.users * self.vectors[targets][:, None, :]).sum(dim=2).amax(dim=1)
         logits = cosine * self.head.log_scale.exp() + self.head.popularity * self.candidates.log_degree[targets]
-        if self.history is None:
+        if not self.repeats:
             return logits
         history, mask = self.history
         own = (history == self.candidates.nodes[targets][:, None]) & mask
@@ -52,7 +56,7 @@ class LinkScores:
 
     def losses(self, losses: Sequence[RowLoss]) -> tuple[torch.Tensor, ...]:
         """`losses` (B,) each, of logits with log_expected subtracted; their matrix (B, C) never exists as a whole."""
-        expected, repeats = self.log_expected, None if self.history is None else Repeats(self.candidates, *self.history)
+        expected, had = self.log_expected, self.had if self.repeats else None
         bias = self.head.popularity * self.candidates.log_degree
         if expected.ndim == 1:
             bias = bias - expected
@@ -63,24 +67,7 @@ class LinkScores:
             logits = best_of(users, vectors, bias)
             if expected.ndim == 2:
                 logits = logits - expected[rows]
-            return logits if repeats is None else repeats.add(rows, logits, *repeat)
+            return logits if had is None else had.add(rows, logits, *repeat)
 
-        scaled, more = self.users * self.head.log_scale.exp(), () if repeats is None else (self.head.repeat,)
+        scaled, more = self.users * self.head.log_scale.exp(), () if had is None else (self.head.repeat,)
         return by_rows(score, losses, scaled, self.vectors, bias, *more)
-
-
-class Repeats:
-    """Adds to logits what it means that users had candidates before: at a few places where candidates are distinct."""
-
-    def __init__(self, candidates: Candidates, history: torch.Tensor, mask: torch.Tensor) -> None:
-        """`history`: products int64 (B, T) of which those in `mask` (B, T) count."""
-        self._candidates, self._history, self._mask = candidates, history, mask
-        self._sorted = candidates.nodes.sort() if candidates.distinct else None
-
-    def add(self, rows: slice, logits: torch.Tensor, repeat: torch.Tensor) -> torch.Tensor:
-        """`logits` (b, C) of `rows` with the head's `repeat` (2,), written over where that is enough."""
-        history, mask = self._history[rows], self._mask[rows]
-        if self._sorted is None:
-            return logits + repeated(repeat, history_share(history, mask, self._candidates.nodes))
-        columns, share = history_places(history, mask, self._sorted.indices, self._sorted.values)
-        return logits.scatter_add_(1, columns, repeated(repeat, share))

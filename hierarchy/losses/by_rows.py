@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 
 AT_ONCE = 1 << 25
 """Logits that exist at a time (128 MiB of them), and at most four matrices of that size with them."""
+VOID = 1e4
+"""Taken off the logit of what is no candidate: exp(-VOID) is 0 in fp32, and unlike infinity it leaves numbers."""
 
 
 class RowLoss(Protocol):

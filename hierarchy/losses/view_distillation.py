@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hierarchy.repeats import Had
+
 
 @dataclass(frozen=True)
 class TeacherView:
@@ -78,25 +80,27 @@ class ViewDivergence:
     """As a RowLoss: the divergences that `view_distillation` averages, from the two sides of a view.
 
     users (B, D) and products (C, D): `view_sides`, `users` divided by the teacher's temperature. log_expected (C,) or
-    (B, C), finite: what has been subtracted from the student's logits. student_temp: s.
+    (B, C), finite: what has been subtracted from the student's logits. student_temp: s. had: what users are
+    made of, which is no candidate: that something resembles itself is no lesson.
     """
 
     users: torch.Tensor
     products: torch.Tensor
     log_expected: torch.Tensor
     student_temp: float
+    had: Had
 
     def value(self, rows: slice, logits: torch.Tensor) -> torch.Tensor:
         """Divergences (b,)."""
-        log_teacher = torch.log_softmax(self._teacher(rows), dim=1)
-        share, student = log_teacher.exp(), self._student(rows, logits)
-        gap = share.mul_(log_teacher.sub_(student)).sum(dim=1)
-        return gap + torch.logsumexp(student, dim=1)
+        with self.had.out(rows, self._teacher(rows)) as scores, self.had.out(rows, logits) as kept:
+            log_teacher, student = torch.log_softmax(scores, dim=1), self._student(rows, kept)
+            share, total = log_teacher.exp(), torch.logsumexp(student, dim=1)
+            return share.mul_(log_teacher.sub_(student)).sum(dim=1) + total
 
     def gradient(self, rows: slice, logits: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """What the student believes more than the teacher (b, C), divided by s."""
-        more = torch.softmax(self._student(rows, logits), dim=1)
-        more.sub_(torch.softmax(self._teacher(rows), dim=1))
+        with self.had.out(rows, self._teacher(rows)) as scores, self.had.out(rows, logits) as kept:
+            more = torch.softmax(self._student(rows, kept), dim=1).sub_(torch.softmax(scores, dim=1))
         return more if self.student_temp == 1 else more.div_(self.student_temp)
 
     def _teacher(self, rows: slice) -> torch.Tensor:

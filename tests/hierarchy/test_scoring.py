@@ -10,13 +10,15 @@ from data.artifacts import Store
 from hierarchy.losses import by_rows
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.link import Barred, LogPartition, corrected_logits, sampled_softmax
-from hierarchy.losses.view_distillation import ViewDivergence, view_distillation, view_scores
+from hierarchy.losses.several import SeveralPositives, several_positives
+from hierarchy.losses.view_distillation import ViewDivergence, view_distillation
 from hierarchy.objective import Teacher, Teaching, link_losses
 from hierarchy.passes import Passes
-from hierarchy.repeats import history_places, history_share
+from hierarchy.repeats import Had, history_places, history_share
 from tests.hierarchy import small_learner as small
 
 FULL = {"full_softmax": 100, "item_budget": {"recent": 0, "uniform": 0, "two_hop": 0, "links": 0}}
+USER = {"recent": 8, "uniform": 0, "two_hop": 0, "links": 0}
 CASES = {
     "sampled": {},
     "full": FULL,
@@ -24,6 +26,7 @@ CASES = {
     "full, known masked": {"mask_known": True, **FULL},
     "hard negatives": {"hard_negatives": 2, "warmup_steps": 0},
     "two heads": {"user_heads": 2, **FULL},
+    "users as rows": {"rows": "users", "history": "others", "user_budget": USER, **FULL},
 }
 
 
@@ -54,24 +57,27 @@ def _plain(trainer, passes, given, absent, teaching, teachers):
     products, advertisers = given.products, given.advertisers
     logits, scored = logits_of(products, True), logits_of(advertisers, False)
     barred = products.accidental if absent is None else products.accidental | absent
+    link_term = _several(logits, given) if given.asked is not None else link(logits, products, barred, given.weight)
     terms = {
-        "link": link(logits, products, barred, given.weight),
+        "link": link_term,
         "advertiser": link(scored, advertisers, advertisers.accidental, given.weight * given.owned),
     }
     rows = given.weight * given.users.history.any(dim=1)
-    temperatures = (teaching.teacher_temp, teaching.student_temp)
-    seen = [
-        view_distillation(
-            view_scores(*teacher, given.user_tokens.node, given.users.history, products.nodes),
-            logits,
-            products.log_expected,
-            temperatures,
-            rows,
-        )
-        for teacher in teachers
-    ]
+    seen = []
+    for teacher in teachers:
+        scores, log_expected = teacher.scores(given)
+        temperatures = (teacher.temperature, teaching.student_temp)
+        seen.append(view_distillation(scores, logits, log_expected, temperatures, rows))
     assert weights.dislike == 0
     return terms | {"teachers": torch.stack(seen).mean()}
+
+
+def _several(logits, given):
+    nodes, asked = given.user_tokens.node.clamp(min=0), given.asked
+    positives = torch.cat([given.products.targets[:, None], nodes], dim=1)
+    there = torch.cat([torch.ones_like(asked[:, :1]), asked], dim=1)
+    absent = torch.isinf(given.products.log_expected)
+    return several_positives(logits, absent, positives, there, nodes, given.users.history, given.weight)
 
 
 def _ready(inputs, **changes):
@@ -95,11 +101,12 @@ def test_by_rows_is_the_plain_formula(inputs, case, temperature, monkeypatch):
     given = trainer.miner.extended(trainer.draw(4), 4, trainer.config.negatives)
     absent = trainer.miner.absent(given)
     known = given.engaged if given.engaged is not None else absent
-    assert (given.products.distinct, known is None) == (case.startswith("full") or case == "two heads", absent is None)
+    assert (given.asked is not None and bool(given.asked.any())) == (case == "users as rows")
+    assert (given.products.distinct, known is None) == (bool({**CASES[case]}.get("full_softmax")), absent is None)
     assert (given.products.log_expected.ndim == 2) == (case == "hard negatives")
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((2, 2, trainer.visible["product"], 5)).astype(np.float32) + 0.5
-    teachers = [Teacher(*map(torch.from_numpy, pair)) for pair in arrays]
+    teachers = [Teacher(*map(torch.from_numpy, pair), 0.3) for pair in arrays]
     teaching = Teaching(student_temp=temperature)
     passes = Passes(trainer.prototypes if trainer.born else None)
     monkeypatch.setattr(by_rows, "AT_ONCE", 7 * len(given.products.nodes))
@@ -118,7 +125,9 @@ def test_by_rows_is_the_plain_formula(inputs, case, temperature, monkeypatch):
     assert set(gradients) == set(plain)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, plain[name], rtol=2e-3, atol=2e-6, msg=lambda text, n=name: f"{n}: {text}")
-    assert all(gradients[f"link.{name}"].abs().max() > 1e-4 for name in ("log_scale", "popularity", "repeat"))
+    # A user as a row is not asked for what it is made of, so nothing is said of repeats.
+    head = ["log_scale", "popularity"] + ["repeat"] * (case != "users as rows")
+    assert all(gradients[f"link.{name}"].abs().max() > 1e-4 for name in head)
 
 
 def test_a_target_that_nobody_knew_as_of_the_batch_is_in_its_own_sum(inputs):
@@ -142,6 +151,13 @@ def _score(rows, users, keys, bias):
     return torch.addmm(bias, users, keys.t())
 
 
+def _had(rows, count, distinct=True):
+    """A history of three tokens a row, of which two count; one product twice."""
+    history = torch.arange(3 * rows).reshape(rows, 3) % count
+    history[:, 1] = history[:, 0]
+    return Had(torch.arange(count), distinct, history, torch.tensor([True, True, False]).expand(rows, 3))
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_gradients_are_those_of_finite_differences_in_fp64(pairs, monkeypatch):
     monkeypatch.setattr(by_rows, "AT_ONCE", 3 * 11)
@@ -153,8 +169,10 @@ def test_gradients_are_those_of_finite_differences_in_fp64(pairs, monkeypatch):
     targets, rows = torch.tensor([0, 1, 2, 3, 4, 4, 9, 10]), torch.tensor([0, 3, 3, 7])
     columns = torch.tensor([5, 0, 10, 10])
     barred = Barred(torch.arange(11), targets, True, (rows, columns) if pairs else None)
-    view = ViewDivergence(view_users.detach(), view_keys.detach(), torch.linspace(-1, 1, 11, dtype=torch.float64), 0.7)
-    losses = [LogPartition(barred), view]
+    expected = torch.linspace(-1, 1, 11, dtype=torch.float64)
+    view = ViewDivergence(view_users.detach(), view_keys.detach(), expected, 0.7, _had(8, 11, distinct=not pairs))
+    positives, there = torch.tensor([[0, 4, 4]]).repeat(8, 1), torch.tensor([[True, True, pairs]]).repeat(8, 1)
+    losses = [LogPartition(barred), view, SeveralPositives(positives, there, expected, _had(8, 11))]
 
     def everything(*given):
         return by_rows.by_rows(_score, losses, *given)
@@ -170,11 +188,17 @@ def test_gradients_are_those_of_finite_differences_in_fp64(pairs, monkeypatch):
 def test_divergences_in_fp64_are_kl_divergences():
     generator = torch.Generator().manual_seed(1)
     users, products, logits = (torch.randn(*shape, generator=generator).double() for shape in ((6, 3), (9, 3), (6, 9)))
-    view = ViewDivergence(users, products, torch.zeros(9).double(), 0.5)
-    teacher = torch.log_softmax(users @ products.t(), dim=1)
-    student = torch.log_softmax(logits / 0.5, dim=1)
-    wanted = torch.nn.functional.kl_div(student, teacher, log_target=True, reduction="none").sum(dim=1)
-    assert torch.allclose(view.value(slice(0, 6), logits), wanted, rtol=1e-12)
+    for distinct in (True, False):
+        view = ViewDivergence(users, products, torch.zeros(9).double(), 0.5, _had(6, 9, distinct))
+        before = logits.clone()
+        found = view.value(slice(0, 6), logits)
+        assert torch.equal(before, logits)
+        for row in range(6):
+            kept = [column for column in range(9) if column != 3 * row % 9]
+            teacher = torch.log_softmax(users[row] @ products[kept].t(), dim=0)
+            student = torch.log_softmax(logits[row, kept] / 0.5, dim=0)
+            wanted = torch.nn.functional.kl_div(student, teacher, log_target=True, reduction="sum")
+            assert found[row].item() == pytest.approx(wanted.item(), rel=1e-12)
 
 
 def test_a_row_without_negatives_has_no_loss_and_no_gradient():
