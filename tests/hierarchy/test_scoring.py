@@ -252,3 +252,20 @@ def test_no_matrix_of_all_logits_exists(inputs, monkeypatch):
     link_losses(trainer.student, Passes(None), given, trainer.config.weights)["link"].backward()
     assert max(shapes) == size
     assert sum(shapes) == len(given.user) * len(given.products.nodes)
+
+
+def test_losses_over_all_products_ask_nothing_of_their_device():
+    """On `meta`, which has no values, a question would raise."""
+    with torch.device("meta"):
+        nodes, targets, tokens = torch.arange(11), torch.zeros(6, dtype=torch.int64), torch.zeros(6, 3).long()
+        had = Had(nodes, True, tokens, torch.ones(6, 3).bool())
+        barred = Barred(nodes, targets, True, (targets, targets))
+        users, keys, bias, expected = torch.zeros(6, 4), torch.zeros(11, 4), torch.zeros(11), torch.zeros(11)
+        losses = [
+            LogPartition(barred),
+            SeveralPositives(tokens, torch.ones(6, 3).bool(), expected, had),
+            ViewDivergence(users, keys, expected, 0.7, had),
+        ]
+        found = by_rows.by_rows(_score, losses, users.requires_grad_(), keys.requires_grad_(), bias)
+        torch.stack(found).sum().backward()
+    assert users.grad.device.type == keys.grad.device.type == "meta"
