@@ -14,7 +14,7 @@ from hierarchy.losses.several import SeveralPositives, several_positives
 from hierarchy.losses.view_distillation import ViewDivergence, view_distillation
 from hierarchy.objective import Teacher, Teaching, link_losses
 from hierarchy.passes import Passes
-from hierarchy.repeats import Had, history_places, history_share
+from hierarchy.repeats import Had, history_places, history_share, repeated
 from tests.hierarchy import small_learner as small
 
 FULL = {"full_softmax": 100, "item_budget": {"recent": 0, "uniform": 0, "two_hop": 0, "links": 0}}
@@ -47,8 +47,7 @@ def _plain(trainer, passes, given, absent, teaching, teachers):
         if not repeats:
             return logits
         share = history_share(given.user_tokens.node, given.users.history, candidates.nodes)
-        had = model.link.repeat[0] + model.link.repeat[1] * torch.log(share.clamp_min(1e-9))
-        return logits + torch.where(share > 0, had, 0.0)
+        return logits + repeated(model.link.repeat, share)
 
     def link(logits, candidates, barred, rows):
         positive = logits.gather(1, candidates.targets[:, None])[:, 0]
