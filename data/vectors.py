@@ -1,5 +1,7 @@
 """The one door to FAISS: build, save and search exact or IVF indexes behind explicit int64 ids.
 
+On another device than the CPU, exact search is data.device_search's, loaded when it is asked for.
+
 FAISS accepts NaN vectors, duplicate ids and flipped bits without a word, so this module checks all three
 (the last through the sha256 in the artifact's manifest).
 """
@@ -14,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.errors import BadDataError
+from data.vector_checks import check_queries, check_vectors
 
 FLAT_LIMIT = 200_000
 """Above this many vectors an IVF index is built; below it exact search is faster than the id lookup after it."""
+
+_ROUNDING = 1e-6
+"""Of the largest score of a query: two searches may round a score differently by that much."""
 
 
 def build(vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> faiss.Index:
@@ -24,23 +30,22 @@ def build(vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> faiss.Index:
 
     Raises BadDataError for NaN or infinite components, duplicate or negative ids, or lengths that differ.
     """
-    if vectors.ndim != 2 or len(vectors) != len(ids):
-        raise BadDataError(f"expected vectors (n, d) and ids (n,), got {vectors.shape} and {ids.shape}")
-    if not np.isfinite(vectors).all():
-        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise BadDataError(f"vector of id {ids[bad]} has NaN or infinite components: refusing to index it")
-    if len(np.unique(ids)) != len(ids) or (len(ids) and ids.min() < 0):
-        raise BadDataError("expected unique ids >= 0, got duplicates or negative ids")
-    dim = vectors.shape[1]
-    index: faiss.Index
     if len(vectors) <= FLAT_LIMIT:
-        index = faiss.IndexIDMap(faiss.IndexFlatIP(dim))
-    else:
-        lists = int(4 * np.sqrt(len(vectors)))
-        inverted: Any = faiss.index_factory(dim, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
-        inverted.train(np.ascontiguousarray(vectors))
-        inverted.nprobe = max(8, lists // 16)
-        index = inverted
+        return flat(vectors, ids)
+    check_vectors(vectors, ids)
+    lists = int(4 * np.sqrt(len(vectors)))
+    inverted: Any = faiss.index_factory(vectors.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    inverted.train(np.ascontiguousarray(vectors))
+    inverted.nprobe = max(8, lists // 16)
+    index: faiss.Index = inverted
+    index.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(ids))
+    return index
+
+
+def flat(vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> faiss.Index:
+    """An exact inner-product index of any number of vectors; raises as `build` does."""
+    check_vectors(vectors, ids)
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(vectors.shape[1]))
     index.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(ids))
     return index
 
@@ -65,10 +70,7 @@ def search(
 
     `allowed` restricts the answer to those ids. Raises BadDataError for NaN queries or a wrong dimension.
     """
-    if queries.ndim != 2 or queries.shape[1] != index.d:
-        raise BadDataError(f"expected queries (q, {index.d}), got {queries.shape}")
-    if not np.isfinite(queries).all():
-        raise BadDataError("query has NaN or infinite components")
+    check_queries(queries, index.d)
     contiguous = np.ascontiguousarray(queries, dtype=np.float32)
     if allowed is None:
         scores, ids = index.search(contiguous, k)
@@ -85,15 +87,33 @@ def _restricted(index: Any, selector: Any) -> Any:
     return make(sel=selector, nprobe=index.nprobe) if inverted else make(sel=selector)
 
 
-def exact_recall(index: faiss.Index, vectors: NDArray[np.float32], ids: NDArray[np.int64], k: int = 10) -> float:
-    """Share of the exact top-`k` that `index` returns, over up to 256 of its own vectors spread evenly."""
+def exact(
+    vectors: NDArray[np.float32], ids: NDArray[np.int64], queries: NDArray[np.float32], k: int, device: str = "cpu"
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Exact search without an index to keep, on `device`: what `search` answers from a flat index of `vectors` (n, d).
+
+    data.device_search says in which sense answers of two devices are equal. Raises BadDataError for bad vectors.
+    """
+    if device != "cpu":
+        from data.device_search import DeviceIndex
+
+        return DeviceIndex(vectors, ids, device).search(queries, k)
+    return search(flat(vectors, ids), queries, k)
+
+
+def exact_recall(
+    index: faiss.Index, vectors: NDArray[np.float32], ids: NDArray[np.int64], k: int = 10, device: str = "cpu"
+) -> float:
+    """Share of the exact top-`k` that `index` returns, over up to 256 of its own vectors spread evenly.
+
+    What scores as well as the last of the exact ones (up to rounding) is one of them, so that it does not matter which
+    of equal vectors was found. Exact search is the costly part, O(256 n d), and happens on `device`.
+    """
     if len(vectors) == 0:
         return 1.0
     probes = vectors[:: max(1, len(vectors) // 256)][:256]
     k = min(k, len(vectors))
-    exact = faiss.IndexIDMap(faiss.IndexFlatIP(vectors.shape[1]))
-    exact.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(ids))
-    _, truth = exact.search(np.ascontiguousarray(probes), k)
-    _, found = search(index, probes, k)
-    hits = sum(len(np.intersect1d(a, b)) for a, b in zip(truth, found, strict=True))
-    return hits / truth.size
+    truth, _ = exact(vectors, ids, probes, k, device)
+    scores, _ = search(index, probes, k)
+    least = truth[:, -1:] - _ROUNDING * np.abs(truth).max(axis=1, keepdims=True)
+    return float((scores >= least).mean())

@@ -201,7 +201,8 @@ class BatchMaker:
         nodes = torch.arange(self.visible["product"], device=self.device)
         found = self._static(nodes, edges.as_of) or self.candidates("product", nodes, edges.as_of, step)
         log_expected = torch.where(nodes < found.known, 0.0, torch.inf)
-        return found.replaced(log_expected, on_device(edges.product, self.device))
+        whole = found.replaced(log_expected, on_device(edges.product, self.device))
+        return dataclasses.replace(whole, distinct=True)
 
     def _static(self, nodes: torch.Tensor, as_of: int) -> Candidates | None:
         """All products where they have no tokens, so that only their degrees differ from step to step; else None."""

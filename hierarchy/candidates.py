@@ -21,7 +21,7 @@ class Candidates:
     nodes int64 (C,); seeds and tokens as of the batch; log_degree float32 (C,): log1p of as-of degree; log_expected
     float32 (C,) or (B, C): log of the expected number of draws of each, given each row's positive (infinite: it is no
     candidate); targets int64 (B,): the column of each row's positive, 0 where a row has none; known: how many entities
-    of the type there were (internal ids are in that order).
+    of the type there were (internal ids are in that order). distinct: none of the nodes comes twice.
     """
 
     nodes: torch.Tensor
@@ -31,6 +31,7 @@ class Candidates:
     log_expected: torch.Tensor
     targets: torch.Tensor
     known: int
+    distinct: bool = False
 
     @property
     def accidental(self) -> torch.Tensor:
@@ -50,6 +51,7 @@ class Candidates:
             tokens=joined(self.tokens, more.tokens),
             log_degree=torch.cat([self.log_degree, more.log_degree]),
             log_expected=log_expected,
+            distinct=False,
         )
 
 

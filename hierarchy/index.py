@@ -40,7 +40,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     with ctx.progress.step("index", len(INDEXED), "types") as step:
         for kind in INDEXED:
             table, found, heads = _primitives(inputs["supergraph"]) if kind == "primitive" else _entities(inputs, kind)
-            recall = _write(out, kind, table, found)
+            recall = _write(out, kind, table, found, ctx.device)
             if recall < config.min_recall:
                 raise BadDataError(
                     f"index of {kind}: expected recall@10 of at least {config.min_recall}, got {recall:.3f}: "
@@ -51,13 +51,13 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     return metrics
 
 
-def _write(out: OutputDir, kind: str, table: pa.Table, found: Vectors) -> float:
+def _write(out: OutputDir, kind: str, table: pa.Table, found: Vectors, device: str) -> float:
     ids = np.arange(len(found))
     index = vectors.build(found, ids)
     vectors.save(index, out.file(f"{kind}.faiss"))
     out.write_array(f"vectors_{kind}.npy", found)
     out.write_table(f"entities_{kind}.parquet", table)
-    return vectors.exact_recall(index, found, ids)
+    return vectors.exact_recall(index, found, ids, 10, device)
 
 
 def _entities(inputs: Mapping[str, ArtifactRef], kind: str) -> tuple[pa.Table, Vectors, int]:

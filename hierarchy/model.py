@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from hierarchy.repeats import repeated
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 
@@ -34,14 +35,8 @@ class LinkHead(nn.Module):
 
         `share` (B, C): the part of a user's history that each candidate is, 0 for what is new; None: all is new.
         """
-        cosine = torch.einsum("bqd,cd->bqc", users, candidates).amax(dim=1)
-        logits = cosine * self.log_scale.exp() + self.popularity * log_degree
-        return logits if share is None else logits + self.repeated(share)
-
-    def repeated(self, share: torch.Tensor) -> torch.Tensor:
-        """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(share), nothing for share 0."""
-        had = share > 0
-        return torch.where(had, self.repeat[0] + self.repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
+        logits = best_of(users * self.log_scale.exp(), candidates, self.popularity * log_degree)
+        return logits if share is None else logits + repeated(self.repeat, share)
 
     def popularity_in_cosine(self) -> float:
         """What one unit of log1p degree is worth in units of cosine."""
@@ -51,6 +46,13 @@ class LinkHead(nn.Module):
         """`repeat` in units of cosine."""
         had, log_share = (self.repeat.detach() / self.log_scale.detach().exp()).tolist()
         return had, log_share
+
+
+def best_of(users: torch.Tensor, candidates: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """max over Q of users (B, Q, d) . candidates (C, d), plus bias (C,): (B, C), which autograd does not need again."""
+    if users.shape[1] == 1:
+        return torch.addmm(bias, users[:, 0], candidates.t())
+    return torch.einsum("bqd,cd->bqc", users, candidates).amax(dim=1) + bias
 
 
 class Learner(nn.Module):

@@ -13,17 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from graph.sampler import TokenSet
 from hierarchy.batches import StepInput
 from hierarchy.candidates import Candidates, taken
+from hierarchy.losses.by_rows import RowLoss
 from hierarchy.losses.consistency import consistency_loss
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
-from hierarchy.losses.link import corrected_logits, sampled_softmax
-from hierarchy.losses.several import several_positives
-from hierarchy.losses.view_distillation import view_distillation, view_scores
+from hierarchy.losses.link import LogPartition, link_loss
+from hierarchy.losses.several import SeveralPositives
+from hierarchy.losses.view_distillation import ViewDivergence, view_scores, view_sides
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
 from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
 from hierarchy.repeats import history_share
+from hierarchy.scoring import LinkScores
 from hierarchy.seeds import VIEWS, Seeds
 
 _STEPS = 24  # halvings of the range in which a temperature is looked for
@@ -114,15 +116,16 @@ def link_losses(
     passes: Passes,
     given: StepInput,
     weights: LossWeights,
-    absent: torch.Tensor | None = None,
+    absent: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
     teaching: Teaching | None = None,
     teachers: Sequence[Teacher] = (),
     repeats: bool = False,
 ) -> dict[str, torch.Tensor]:
     """User-product and user-advertiser sampled softmax, explicit negatives and views as teachers; scalars by term.
 
-    `absent` bool (B, C): product candidates that are no negatives of a row beside its own positive. `repeats`: products
-    that a user had are told apart. Terms of weight 0 are not computed.
+    `absent`: product candidates that are no negatives of a row beside its own positive, bool (B, C), or as pairs (row,
+    column) where all products are candidates. `repeats`: products that a user had are told apart. Terms of weight 0 are
+    not computed. Memory does not grow with B C but for by_rows.AT_ONCE of it.
     """
     on = {name for name, weight in weights.model_dump().items() if weight}
     if given.advertisers is None:
@@ -136,22 +139,29 @@ def link_losses(
         return losses
     users = passes.encode(model.encoder, given.users, model.encoder.shape.user_heads)
     if on & {"link", "dislike", "teachers"}:
-        logits = _logits(model, passes, users, given.products, given if repeats else None)
-        barred = given.products.accidental if absent is None else given.products.accidental | absent
+        scores = _scores(model, passes, users, given.products, given, repeats)
+        terms: dict[str, RowLoss] = {}
+        if given.asked is None or "dislike" in on:
+            terms["others"] = LogPartition(scores.barred(absent))
+        if given.asked is not None:
+            terms["several"] = _several(scores, given)
+        if "teachers" in on and teaching is not None:
+            terms |= {f"view_{n}": _taught(teaching, each, given, scores) for n, each in enumerate(teachers)}
+        found = dict(zip(terms, scores.losses(list(terms.values())), strict=True))
     if "link" in on and given.asked is not None:
-        losses["link"] = _several(logits, given)
+        positives = given.weight * (1 + given.asked.sum(dim=1))
+        losses["link"] = (given.weight * found["several"]).sum() / positives.sum().clamp_min(1e-12)
     elif "link" in on:
-        losses["link"] = _link(logits, given.products, barred, given.weight)
+        losses["link"] = link_loss(scores.positive(), found["others"], given.weight)
     if "advertiser" in on and given.advertisers is not None:
-        scored = _logits(model, passes, users, given.advertisers)
-        owned = given.weight * given.owned
-        losses["advertiser"] = _link(scored, given.advertisers, given.advertisers.accidental, owned)
-    if "dislike" in on:
-        losses["dislike"] = _dislike(
-            model, passes, users, given, corrected_logits(logits, given.products.log_expected, barred)
-        )
+        scored = _scores(model, passes, users, given.advertisers, given)
+        losses["advertiser"] = _link(scored, given.weight * given.owned)
+    if "dislike" in on and given.dislikes is not None:
+        losses["dislike"] = _dislike(model, passes, users, given, found["others"][given.dislikes.rows])
     if "teachers" in on and teaching is not None:
-        losses["teachers"] = torch.stack([_taught(teaching, teacher, given, logits) for teacher in teachers]).mean()
+        rows = given.weight * given.users.history.any(dim=1)
+        divergence = torch.stack([values for name, values in found.items() if name.startswith("view_")]).mean(dim=0)
+        losses["teachers"] = (divergence * rows).sum() / rows.sum().clamp_min(1e-12)
     return losses
 
 
@@ -212,48 +222,47 @@ def _distillation_terms(
     return terms
 
 
-def _logits(
-    model: Learner, passes: Passes, users: torch.Tensor, candidates: Candidates, given: StepInput | None = None
-) -> torch.Tensor:
-    """Link logits (B, C) of users (B, Q, d); `given` when what a user had counts."""
+def _scores(
+    model: Learner,
+    passes: Passes,
+    users: torch.Tensor,
+    candidates: Candidates,
+    given: StepInput,
+    repeats: bool = False,
+) -> LinkScores:
+    """Link logits of users (B, Q, d); `repeats`: what a user had is told apart."""
     vectors = passes.encode_all(model.encoder, candidates.seeds)[:, 0]
-    share = None if given is None else history_share(given.user_tokens.node, given.users.history, candidates.nodes)
-    logits: torch.Tensor = model.link(users, vectors, candidates.log_degree, share)
-    return logits
+    return LinkScores(model.link, users, vectors, candidates, (given.user_tokens.node, given.users.history), repeats)
 
 
-def _link(logits: torch.Tensor, candidates: Candidates, absent: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    # A row without a target (no advertiser) has weight 0; its column is arbitrary.
-    positive = logits.gather(1, candidates.targets[:, None])[:, 0]
-    return sampled_softmax(positive, logits, candidates.log_expected, absent, weights)
+def _link(scores: LinkScores, weights: torch.Tensor) -> torch.Tensor:
+    return link_loss(scores.positive(), scores.losses([LogPartition(scores.barred())])[0], weights)
 
 
-def _several(logits: torch.Tensor, given: StepInput) -> torch.Tensor:
+def _several(scores: LinkScores, given: StepInput) -> SeveralPositives:
     """All products are candidates, so a node is its column: the edge's product and those asked beside it are found."""
     assert given.asked is not None
-    nodes = given.user_tokens.node.clamp(min=0)
+    nodes = given.user_tokens.node.clamp(0, len(given.products.nodes) - 1)
     positives = torch.cat([given.products.targets[:, None], nodes], dim=1)
     there = torch.cat([torch.ones_like(given.asked[:, :1]), given.asked], dim=1)
-    absent = torch.isinf(given.products.log_expected)
-    return several_positives(logits, absent, positives, there, nodes, given.users.history, given.weight)
+    return SeveralPositives(positives, there, scores.log_expected, scores.had)
 
 
 def _dislike(
-    model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, corrected: torch.Tensor
+    model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, log_partition: torch.Tensor
 ) -> torch.Tensor:
     assert given.dislikes is not None
     rows, seeds, log_degree = given.dislikes.rows, given.dislikes.seeds, given.dislikes.log_degree
     vectors = passes.encode(model.encoder, seeds)[:, 0]
     cosine = torch.einsum("rqd,rd->rq", users[rows], vectors).amax(dim=1)
     disliked = cosine * model.link.log_scale.exp() + model.link.popularity * log_degree
-    return dislike_loss(disliked, torch.logsumexp(corrected[rows], dim=1), torch.ones_like(disliked))
+    return dislike_loss(disliked, log_partition, torch.ones_like(disliked))
 
 
-def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, logits: torch.Tensor) -> torch.Tensor:
-    scores, log_expected = teacher.scores(given)
-    temperatures = (teacher.temperature, teaching.student_temp)
-    rows = given.weight * given.users.history.any(dim=1)
-    return view_distillation(scores, logits, log_expected, temperatures, rows)
+def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, scores: LinkScores) -> ViewDivergence:
+    users, products = view_sides(teacher.source, teacher.target, *scores.history, given.products.nodes)
+    users = users / teacher.temperature
+    return ViewDivergence(users, products, scores.log_expected, teaching.student_temp, scores.had)
 
 
 def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet]]:

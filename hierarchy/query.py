@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from data.errors import BadDataError, UsageError, nearest
 from data.schema import ENTITY_TYPES
 from data.snapshot import Snapshot
 from data.timegrid import TOKENS, file_date
+
+if TYPE_CHECKING:
+    from data.device_search import DeviceIndex
 
 INDEXED = (*ENTITY_TYPES, "primitive")
 """Types of things that can be asked for and found."""
@@ -54,8 +57,20 @@ class Hit:
 class Shelf:
     """The indexed things of one type; each part is read on first use."""
 
-    def __init__(self, ref: ArtifactRef, kind: str) -> None:
-        self.ref, self.kind = ref, kind
+    def __init__(self, ref: ArtifactRef, kind: str, device: str = "cpu") -> None:
+        self.ref, self.kind, self.device = ref, kind, device
+
+    def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows (q, k) of the nearest things, -1 where fewer exist; exactly the nearest on a device."""
+        if self.device == "cpu":
+            return vectors.search(self.index, queries, k)
+        return self._on_device.search(queries, k)
+
+    @cached_property
+    def _on_device(self) -> DeviceIndex:
+        from data.device_search import DeviceIndex
+
+        return DeviceIndex(np.asarray(self.vectors), np.arange(len(self.vectors)), self.device)
 
     @cached_property
     def index(self) -> Any:
@@ -97,15 +112,18 @@ class Shelf:
 class InterestIndex:
     """The indexes of a snapshot, ready for questions. Every answer lists each thing once, best first."""
 
-    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+    def __init__(self, store: Store, snapshot: Snapshot, device: str = "cpu") -> None:
         self.store, self.snapshot = store, snapshot
         ref = snapshot.ref(store, "index")
-        self._shelves = {kind: Shelf(ref, kind) for kind in INDEXED}
+        self._shelves = {kind: Shelf(ref, kind, device) for kind in INDEXED}
 
     @classmethod
-    def open(cls, store: Store, snapshot: Snapshot) -> InterestIndex:
-        """Open the snapshot's index; raises BadDataError when it has none or it is torn."""
-        return cls(store, snapshot)
+    def open(cls, store: Store, snapshot: Snapshot, device: str = "cpu") -> InterestIndex:
+        """Open the snapshot's index; raises BadDataError when it has none or it is torn.
+
+        `device`: where vectors are searched; on another than the CPU they are held and searched exactly.
+        """
+        return cls(store, snapshot, device)
 
     def by_entity(self, entity_type: str, entity_id: str, k: int = 10, kind: str = "product") -> list[Hit]:
         """The `k` things of type `kind` nearest to an entity, itself left out; for a user, nearest to any of its heads.
@@ -157,7 +175,7 @@ class InterestIndex:
         shelf = self.shelf(kind)
         # An entity may be found once for each of its heads, and the one that was asked about is left out.
         wanted = min((k + 1) * shelf.heads, len(shelf.vectors))
-        scores, rows = vectors.search(shelf.index, queries, max(wanted, 1))
+        scores, rows = shelf.search(queries, max(wanted, 1))
         order = np.lexsort((rows.ravel(), -scores.ravel()))
         best: dict[str, Hit] = {}
         for row, score in zip(rows.ravel()[order].tolist(), scores.ravel()[order].tolist(), strict=True):

@@ -123,7 +123,7 @@ class Trainer:
             torch.manual_seed(derive_seed(self.seed, "components", step))
         passes = Passes(self.prototypes if self.born else None, config.precision)
         mined = self.miner.extended(given, step, config.negatives)
-        absent = self.miner.absent(mined)
+        absent = self.miner.absent(mined) if mined.engaged is None else mined.engaged
         terms = link_losses(
             self.student, passes, mined, config.weights, absent, config.teaching, self.teachers, config.repeats
         )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
+
+from hierarchy.repeats import Had
 
 
 def several_positives(
@@ -28,3 +32,32 @@ def several_positives(
     chosen = log_total - logits.float().gather(1, positives)
     each = weights[:, None] * there
     return (chosen * each).sum() / each.sum().clamp_min(1e-12)
+
+
+@dataclass(frozen=True)
+class SeveralPositives:
+    """As a RowLoss: the sum over a row's positives that `several_positives` averages over all.
+
+    positives int64 (B, P), there bool (B, P) as there. log_expected (C,), finite: what has been subtracted from the
+    logits. had: what users are made of.
+    """
+
+    positives: torch.Tensor
+    there: torch.Tensor
+    log_expected: torch.Tensor
+    had: Had
+
+    def value(self, rows: slice, logits: torch.Tensor) -> torch.Tensor:
+        """Sums (b,)."""
+        with self.had.out(rows, logits) as kept:
+            log_total = torch.logsumexp(kept, dim=1, keepdim=True)
+        positives = self.positives[rows]
+        chosen = log_total - logits.gather(1, positives) - self.log_expected[positives]
+        return (chosen * self.there[rows]).sum(dim=1)
+
+    def gradient(self, rows: slice, logits: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """For each positive the softmax, less the positive itself (b, C)."""
+        there = self.there[rows].to(logits.dtype)
+        with self.had.out(rows, logits) as kept:
+            found = torch.softmax(kept, dim=1)
+        return found.mul_(there.sum(dim=1, keepdim=True)).scatter_add_(1, self.positives[rows], -there)

@@ -61,6 +61,16 @@ def test_neighbours_are_those_of_exact_search_without_the_entity_itself(shop, as
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
+def test_on_a_device_answers_are_those_of_the_index(shop, published, asked):
+    """ "cpu:0" is searched by torch and the index is not read."""
+    there = InterestIndex.open(shop.store, published, "cpu:0")
+    for kind in ("product", "user"):
+        ours, theirs = (each.by_entity("user", "u007", k=6, kind=kind) for each in (there, asked))
+        assert [hit.entity_id for hit in ours] == [hit.entity_id for hit in theirs]
+        assert [hit.score for hit in ours] == pytest.approx([hit.score for hit in theirs], abs=1e-6)
+        assert "index" not in vars(there.shelf(kind))
+
+
 def test_a_products_neighbours_are_of_its_type_and_come_with_their_words(shop, asked):
     hit, *others = asked.by_entity("product", "p010", k=4)
     assert hit.as_dict().keys() == {"entity_id", "entity_type", "score", "title", "category", "advertiser_id"}
