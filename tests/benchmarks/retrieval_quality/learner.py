@@ -196,7 +196,7 @@ def _write_events(out: OutputDir, history: History, owners: Sequence[str | None]
         "source": ["benchmark"] * count,
     }
     rows = parts.write_events(out, [parts.in_order(_table(EVENTS, given, count))])
-    first = int(ts.min()) - MICROS_PER_DAY
+    first = int(ts.min()) - 8 * MICROS_PER_DAY  # a training block may begin a week before its first event
     known: dict[str, Any] = {
         "product_id": product,
         "first_seen": np.full(len(product), first),
