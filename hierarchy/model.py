@@ -9,6 +9,8 @@ from torch import nn
 
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
+_TYPICAL = math.log(1 / 50)  # of a share of a history; around it the level and the slope of repeats are learned apart
+
 
 class LinkHead(nn.Module):
     """logit = cosine / temperature + popularity * log(1 + degree) + what it means that a user had the thing before.
@@ -39,18 +41,19 @@ class LinkHead(nn.Module):
         return logits if share is None else logits + self.repeated(share)
 
     def repeated(self, share: torch.Tensor) -> torch.Tensor:
-        """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(share), nothing for share 0."""
+        """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(50 share), nothing for share 0."""
         had = share > 0
-        return torch.where(had, self.repeat[0] + self.repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
+        log_share = torch.log(torch.where(had, share, 1.0)) - _TYPICAL
+        return torch.where(had, self.repeat[0] + self.repeat[1] * log_share, 0.0)
 
     def popularity_in_cosine(self) -> float:
         """What one unit of log1p degree is worth in units of cosine."""
         return float(self.popularity.detach() / self.log_scale.detach().exp())
 
     def repeats_in_cosine(self) -> tuple[float, float]:
-        """`repeat` in units of cosine."""
+        """What a repeat is worth in units of cosine: for a share of 1, and for each unit of its logarithm."""
         had, log_share = (self.repeat.detach() / self.log_scale.detach().exp()).tolist()
-        return had, log_share
+        return had - log_share * _TYPICAL, log_share
 
 
 class Learner(nn.Module):
