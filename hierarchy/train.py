@@ -102,6 +102,9 @@ class Config(StageConfig):
     precision: Precision = Field(default="fp32", description="Of the encoder in training; see hierarchy.passes.")
     bias_off: tuple[str, ...] = Field(default=(), description=f"Attention biases to leave out, of {BIASES}.")
     id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
+    popularity_days: float | None = Field(
+        default=None, gt=0, description="Days that a thing's popularity counts events of; all if unset."
+    )
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
     blend: float = Field(
         default=0.0,
@@ -213,7 +216,8 @@ def _batches(
             "that is asked for: set recent, uniform, two_hop, related and ppr of item_budget to 0, or full_softmax to 0"
         )
     engaged = Engaged(edges, visible["product"], table.content.device) if config.mask_known else None
-    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, config.weights.dislike > 0)
+    disliked, days = config.weights.dislike > 0, config.popularity_days
+    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, disliked, days)
 
 
 @torch.no_grad()
@@ -237,7 +241,8 @@ def _questions(config: Config, batches: BatchMaker, held: Batch) -> HeldOut:
     known_at = batches.store.known_at("product")[: batches.visible["product"]]
     known = int(np.searchsorted(known_at, held.as_of, side="right"))
     hide, seed = config.history == "others", derive_seed(batches.seed, "tokens")
-    return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged)
+    days = config.popularity_days
+    return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged, days)
 
 
 def _with_floor(store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int) -> pa.Array:
