@@ -39,7 +39,8 @@ class StepInput:
 
     user int64, weight float32 and owned bool (B,): the edges' users, their place in the funnel, whether the product has
     an advertiser. `advertisers` is None when no edge of the batch has one; `dislikes` when nobody disliked anything.
-    `engaged` holds (row, product) pairs that are no negatives, when all products are candidates.
+    `engaged` holds (row, product) pairs that are no negatives, when all products are candidates. `asked` bool (B, T):
+    products of `user_tokens` that a row is to find beside its edge's, having been taken out of the user; None: none.
     """
 
     edges: Batch
@@ -52,6 +53,7 @@ class StepInput:
     advertisers: Candidates | None
     dislikes: Dislikes | None = None
     engaged: tuple[torch.Tensor, torch.Tensor] | None = None
+    asked: torch.Tensor | None = None
 
 
 class BatchMaker:
@@ -72,15 +74,19 @@ class BatchMaker:
         full: bool = False,
         engaged: Engaged | None = None,
         disliked: bool = False,
+        asked_share: float = 0.0,
         popularity_days: float | None = None,
     ) -> None:
         """`samplers` by node type; `visible`: how many products and advertisers were known when training ends.
 
         `full`: all products are candidates of every step, instead of sampled ones. `engaged`: whose other products are
-        no negatives of theirs. `disliked`: draw explicit negatives. `popularity_days`: as in `log_popularity`.
+        no negatives of theirs. `disliked`: draw explicit negatives. `asked_share`: mean part of a user's history that a
+        row is to find, together with its edge; it differs from row to row by up to half of that. `popularity_days`: as
+        in `log_popularity`.
         """
         self.store, self.table, self.edges, self.samplers, self.seed = store, table, edges, samplers, seed
-        self.visible, self.full, self.engaged, self.popularity_days = visible, full, engaged, popularity_days
+        self.visible, self.full, self.engaged, self.asked_share = visible, full, engaged, asked_share
+        self.popularity_days = popularity_days
         self.device = samplers["product"].device
         self._known = {kind: store.known_at(kind)[: visible[kind]] for kind in ("product", "advertiser")}
         named = {"product": edges.product, "advertiser": edges.advertiser[edges.advertiser >= 0]}
@@ -103,6 +109,9 @@ class BatchMaker:
         users, user_tokens = sample_seeds(
             self.table, self.samplers["user"], "user", user, at, derive_seed(self.seed, step), hides
         )
+        asked = self._asked(users, user_tokens, step) if self.asked_share else None
+        if asked is not None:
+            users = dataclasses.replace(users, mask=users.mask & ~asked, history=users.history & ~asked)
         products = self._all(edges, step) if self.full else self._products(edges, negatives, step, rng)
         weight, owned = (on_device(column, self.device) for column in (edges.weight, edges.advertiser >= 0))
         return StepInput(
@@ -116,7 +125,18 @@ class BatchMaker:
             self._advertisers(edges, advertiser_negatives, step, rng),
             self._dislikes(edges, step),
             self.engaged.pairs(edges.user) if self.full and self.engaged else None,
+            asked,
         )
+
+    def _asked(self, users: Seeds, tokens: TokenSet, step: int) -> torch.Tensor:
+        """Which history tokens (B, T) rows are to find; never all of a row's, and of a product all tokens or none."""
+        generator = torch.Generator(self.device).manual_seed(derive_seed(self.seed, "asked", step))
+        product = torch.rand(self.visible["product"], generator=generator, device=self.device)
+        row, part = torch.rand((2, len(users), 1), generator=generator, device=self.device)
+        draws = (product[tokens.node.clamp(0, len(product) - 1)] + row) % 1.0
+        asked = users.history & (draws < self.asked_share * (0.5 + part))
+        left = (users.history & ~asked).any(dim=1, keepdim=True)
+        return torch.logical_and(asked, left)
 
     def share(self, kind: str) -> torch.Tensor:
         """The part of the edges that each visible entity has, float64 (N,)."""

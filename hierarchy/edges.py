@@ -37,11 +37,18 @@ class TrainingEdges:
 
     Sorted by (ts, user, product, event type): the order does not depend on anything that happened later. `history` is
     what a user is made of when an edge is predicted: what came "before" it, or all "others" of the user's edges, for
-    sets without a clock or an order; every edge then counts as seen at `end`. Raises BadDataError when there is none.
+    sets without a clock or an order; every edge then counts as seen at `end`. An epoch is one pass over the edges or,
+    with `rows` "users", over the users, each with one of their edges. Raises BadDataError when there is none.
     """
 
     def __init__(
-        self, store: GraphStore, funnel: Mapping[str, float], end: int, seed: int, history: str = "before"
+        self,
+        store: GraphStore,
+        funnel: Mapping[str, float],
+        end: int,
+        seed: int,
+        history: str = "before",
+        rows: str = "edges",
     ) -> None:
         parts = [
             _edges(store, name, code, funnel[name], end) for code, name in enumerate(EVENT_TYPES) if funnel.get(name)
@@ -57,7 +64,7 @@ class TrainingEdges:
             self.ts = np.full(len(order), end, np.int64)
         self.advertiser = owners(store, self.product)
         self.block_start = end - BLOCK * -((self.ts - end) // BLOCK)
-        self.seed, self.history = seed, history
+        self.seed, self.history, self.rows = seed, history, rows
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -85,11 +92,15 @@ class TrainingEdges:
 
     def batch(self, step: int, size: int) -> Batch:
         """The `size` edges of 0-based `step`: each epoch is one pass in an order that depends on the seed alone."""
-        per_epoch = max(1, len(self) // size)
-        epoch, position = divmod(step, per_epoch)
+        epoch, position = divmod(step, self.per_epoch(size))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._shuffle(epoch, size)
         return self._rows(self._order[position * size : (position + 1) * size])
+
+    def per_epoch(self, size: int) -> int:
+        """Batches of `size` in an epoch, at least one."""
+        count = len(np.unique(self.user)) if self.rows == "users" else len(self)
+        return max(1, count // size)
 
     def _rows(self, rows: NDArray[np.int64]) -> Batch:
         columns = (self.user[rows], self.product[rows], self.advertiser[rows], self.ts[rows], self.weight[rows])
@@ -99,6 +110,8 @@ class TrainingEdges:
         """Batches hold edges of one week (or two neighbouring ones) at random; the batches come at random."""
         rng = np.random.default_rng(derive_seed(self.seed, "edges", epoch))
         shuffled = rng.permutation(len(self))
+        if self.rows == "users":
+            return rng.permutation(shuffled[np.unique(self.user[shuffled], return_index=True)[1]])
         grouped = shuffled[np.argsort(self.block_start[shuffled], kind="stable")]
         if len(self) < size:
             return grouped

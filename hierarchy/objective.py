@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from hierarchy.losses.consistency import consistency_loss
 from hierarchy.losses.dislike import dislike_loss
 from hierarchy.losses.distillation import distillation_loss, sinkhorn, tempered_prior
 from hierarchy.losses.link import corrected_logits, sampled_softmax
+from hierarchy.losses.several import several_positives
 from hierarchy.losses.view_distillation import view_distillation, view_scores
 from hierarchy.memory import VectorMemory
 from hierarchy.model import Learner
@@ -23,6 +25,8 @@ from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
 from hierarchy.repeats import history_share
 from hierarchy.seeds import VIEWS, Seeds
+
+_STEPS = 24  # halvings of the range in which a temperature is looked for
 
 
 class LossWeights(BaseModel):
@@ -62,15 +66,43 @@ class Teaching(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     views: tuple[str, ...] = Field(default=(), description="Names of the views, all in each step.")
-    teacher_temp: float = Field(default=0.3, gt=0, description="Temperature of the teacher, in standard deviations.")
+    perplexity: float = Field(
+        default=100.0, gt=1, description="Products that a teacher's softmax spreads over, in effect, on average."
+    )
     student_temp: float = Field(default=1.0, gt=0, description="Divides the student's link logits.")
 
 
 class Teacher(NamedTuple):
-    """The arrays of a TeacherView on the training device: what products say as history, and as candidates (N, D)."""
+    """The arrays of a TeacherView on the training device: what products say as history, and as candidates (N, D).
+
+    `temperature` [standard deviations of its scores] gives its softmax the perplexity that is asked for.
+    """
 
     source: torch.Tensor
     target: torch.Tensor
+    temperature: float = 1.0
+
+    def scores(self, given: StepInput) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the teacher says of the products (B, C), and log_expected (B, C), infinite for what a user is made of:
+        that something resembles itself is no lesson."""
+        history, products = given.users.history, given.products
+        nodes = given.user_tokens.node
+        had = history_share(nodes, history, products.nodes) > 0
+        found = view_scores(self.source, self.target, nodes, history, products.nodes)
+        return found, torch.where(had, torch.inf, products.log_expected)
+
+    def calibrated(self, given: StepInput, perplexity: float) -> Teacher:
+        """The same teacher at the temperature that gives the users of a step `perplexity`, as t-SNE sets its bandwidth
+        (van der Maaten & Hinton, 2008), to three digits; waits for the device."""
+        scores, log_expected = self.scores(given)
+        scores, log_expected = scores[given.users.history.any(dim=1)], log_expected[given.users.history.any(dim=1)]
+        low, high = math.log(1e-3), math.log(1e2)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            log_prob = torch.log_softmax(scores / math.exp(middle) - log_expected, dim=1)
+            entropy = -(log_prob.exp() * log_prob.clamp_min(-1e4)).sum(dim=1).mean()
+            low, high = (middle, high) if float(entropy) < math.log(perplexity) else (low, middle)
+        return self._replace(temperature=float(f"{math.exp(low):.3g}"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +142,9 @@ def link_losses(
     if on & {"link", "dislike", "teachers"}:
         logits = _logits(model, passes, users, given.products, given if repeats else None)
         barred = given.products.accidental if absent is None else given.products.accidental | absent
-    if "link" in on:
+    if "link" in on and given.asked is not None:
+        losses["link"] = _several(logits, given)
+    elif "link" in on:
         losses["link"] = _link(logits, given.products, barred, given.weight)
     if "advertiser" in on and given.advertisers is not None:
         scored = _logits(model, passes, users, given.advertisers)
@@ -207,6 +241,16 @@ def _link(logits: torch.Tensor, candidates: Candidates, absent: torch.Tensor, we
     return sampled_softmax(positive, logits, candidates.log_expected, absent, weights)
 
 
+def _several(logits: torch.Tensor, given: StepInput) -> torch.Tensor:
+    """All products are candidates, so a node is its column: the edge's product and those asked beside it are found."""
+    assert given.asked is not None
+    nodes = given.user_tokens.node.clamp(min=0)
+    positives = torch.cat([given.products.targets[:, None], nodes], dim=1)
+    there = torch.cat([torch.ones_like(given.asked[:, :1]), given.asked], dim=1)
+    absent = torch.isinf(given.products.log_expected)
+    return several_positives(logits, absent, positives, there, nodes, given.users.history, given.weight)
+
+
 def _dislike(
     model: Learner, passes: Passes, users: torch.Tensor, given: StepInput, corrected: torch.Tensor
 ) -> torch.Tensor:
@@ -219,11 +263,10 @@ def _dislike(
 
 
 def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, logits: torch.Tensor) -> torch.Tensor:
-    history, candidates = given.users.history, given.products
-    scores = view_scores(teacher.source, teacher.target, given.user_tokens.node, history, candidates.nodes)
-    temperatures = (teaching.teacher_temp, teaching.student_temp)
-    rows = given.weight * history.any(dim=1)
-    return view_distillation(scores, logits, candidates.log_expected, temperatures, rows)
+    scores, log_expected = teacher.scores(given)
+    temperatures = (teacher.temperature, teaching.student_temp)
+    rows = given.weight * given.users.history.any(dim=1)
+    return view_distillation(scores, logits, log_expected, temperatures, rows)
 
 
 def _seed_groups(given: StepInput, count: int, others: torch.Tensor | None) -> list[tuple[Seeds, TokenSet]]:

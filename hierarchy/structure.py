@@ -41,6 +41,7 @@ class Structure(BaseModel):
     item_power: float = Field(default=0.35, description="Spectral: exponent on a product's degree.")
     source_power: float = Field(default=0.25, description="Spectral: exponent on the degree of what a user had.")
     target_power: float = Field(default=0.0, description="Spectral, as teacher: exponent on that of what is next.")
+    teacher_spectrum: float = Field(default=1.0, description="Spectral, as teacher: exponent on the singular values.")
     spectrum_power: float = Field(default=0.0, description="Spectral: exponent on the singular values.")
     window: int = Field(default=20, ge=1, description="Directional: occasions apart, at most.")
     decay: float = Field(default=0.8, gt=0, le=1, description="Directional: factor for each occasion further apart.")
@@ -77,7 +78,7 @@ def starting_views(config: Structure, history: History, seed: int) -> list[View]
 
 def teacher_views(config: Structure, history: History, names: Sequence[str], seed: int) -> tuple[TeacherView, ...]:
     """The views named in `names` with `teacher_dim` dimensions, for `hierarchy.losses.view_distillation`."""
-    found = _views(config, history, seed, dict.fromkeys(names, config.teacher_dim), popularity=True)
+    found = _views(config, history, seed, dict.fromkeys(names, config.teacher_dim), teacher=True)
     return tuple(TeacherView(*view) for view in found)
 
 
@@ -106,7 +107,7 @@ def id_tables(
 
 
 def _views(
-    config: Structure, history: History, seed: int, dims: dict[str, int], popularity: bool = False
+    config: Structure, history: History, seed: int, dims: dict[str, int], teacher: bool = False
 ) -> Iterator[View]:
     if dims.get("spectral"):
         settings = SpectralSettings(
@@ -115,10 +116,10 @@ def _views(
             item_power=config.item_power,
             source_power=config.source_power,
             target_power=config.target_power,
-            spectrum_power=config.spectrum_power,
+            spectrum_power=config.teacher_spectrum if teacher else config.spectrum_power,
         )
         spectral = spectral_vectors(history, settings, derive_seed(seed, "spectral"))
-        yield View("spectral", spectral.source, spectral.target if popularity else spectral.direction)
+        yield View("spectral", spectral.source, spectral.target if teacher else spectral.direction)
     if dims.get("directional"):
         counted = DirectionalSettings(config.window, config.decay, config.rho, config.row_power, 0.0, config.user_share)
         follows = transitions(history, counted)

@@ -68,6 +68,14 @@ class Config(StageConfig):
         description="What a user is made of when an edge is predicted: what came before it, or all the user's others, "
         "for sets without a clock or an order.",
     )
+    rows: Literal["edges", "users"] = Field(
+        default="edges",
+        description="Rows of a step: edges, or users with a part of their history to be found at once, for sets "
+        "without a clock where all products are scored.",
+    )
+    asked_share: float = Field(
+        default=0.3, gt=0, lt=0.67, description="Mean part of a user's history that is to be found; users as rows only."
+    )
     steps: int = Field(default=300, ge=1, description="Optimizer steps; without effect when epochs are given.")
     epochs: float = Field(default=0.0, ge=0, description="Passes over the edges instead of steps; 0: steps count.")
     warmup_steps: int = Field(default=100, ge=0, description="Link-only steps before primitives exist.")
@@ -165,7 +173,7 @@ def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) 
     visible = {kind: int(np.searchsorted(store.known_at(kind), end, side="right")) for kind in ("user", *WITH_ID)}
     known = {kind: _with_floor(store, samplers[kind], kind, visible[kind], end, config.id_floor) for kind in WITH_ID}
     table = open_content(inputs["features"], store, known, config.gated_fusion).to(placed)
-    edges = TrainingEdges(store, config.funnel, end, ctx.seed, config.history)
+    edges = TrainingEdges(store, config.funnel, end, ctx.seed, config.history, config.rows)
     held = edges.hold_out(config.validation.users) if config.validation.every else None
     history = history_of(edges, end, store.num_nodes["user"], store.num_nodes["product"])
     named = config.teaching.views if config.weights.teachers else ()
@@ -216,8 +224,14 @@ def _batches(
             "that is asked for: set recent, uniform, two_hop, related and ppr of item_budget to 0, or full_softmax to 0"
         )
     engaged = Engaged(edges, visible["product"], table.content.device) if config.mask_known else None
+    if config.rows == "users" and not (full and config.history == "others"):
+        raise UsageError(
+            "expected history others and full_softmax of at least the visible products with users as rows, got history "
+            f"{config.history} and full_softmax {config.full_softmax} for {visible['product']} products"
+        )
+    asked = config.asked_share if config.rows == "users" else 0.0
     disliked, days = config.weights.dislike > 0, config.popularity_days
-    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, disliked, days)
+    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, disliked, asked, days)
 
 
 @torch.no_grad()

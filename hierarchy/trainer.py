@@ -32,6 +32,8 @@ from hierarchy.validation import Best, HeldOut
 if TYPE_CHECKING:
     from hierarchy.train import Config
 
+_PROBES = 256  # edges by whose users the temperature of a teacher is set
+
 
 class Trainer:
     """Student, teacher, primitives and optimizer on one device, with a state that a checkpoint holds completely.
@@ -73,7 +75,7 @@ class Trainer:
     @property
     def steps(self) -> int:
         """Optimizer steps of the whole run."""
-        per_epoch = max(1, len(self.batches.edges) // self.config.batch_size)
+        per_epoch = self.batches.edges.per_epoch(self.config.batch_size)
         return max(1, round(self.config.epochs * per_epoch)) if self.config.epochs else self.config.steps
 
     def train(self, path: Path, ctx: RunContext) -> None:
@@ -288,11 +290,12 @@ def _teachers(config: Config, batches: BatchMaker) -> list[Teacher]:
     for name in config.teaching.views:
         if name not in there:
             raise UsageError(f"no teacher view {name!r} in the features: {nearest(name, there)}")
-    views = [there[name] for name in config.teaching.views]
-    return [
-        Teacher(on_device(view.product_source, batches.device), on_device(view.product_target, batches.device))
-        for view in views
-    ]
+    given = batches.draw(0, min(config.batch_size, _PROBES), config.negatives, 0, 0.0)
+    device, found = batches.device, []
+    for view in (there[name] for name in config.teaching.views):
+        teacher = Teacher(on_device(view.product_source, device), on_device(view.product_target, device))
+        found.append(teacher.calibrated(given, config.teaching.perplexity))
+    return found
 
 
 def _below(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

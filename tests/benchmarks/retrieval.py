@@ -81,20 +81,21 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _measure(asked: Protocol, methods: Sequence[str], search: Search, options: argparse.Namespace) -> None:
-    """Tune and test all methods on one set; the rows are written when all of them are there."""
+    """Tune and test all methods on one set; a method's rows are written when it is done, comparisons at the end."""
     names = list(dict.fromkeys([*([options.reference] if options.reference else []), *methods]))
     names = [name for name in names if search.suits(name, asked.valid.known)]
     found: dict[tuple[str, str], dict[str, Found]] = {}
-    lines = list(_published(asked, options.csv))
+    common = {"versions": rows.versions_of(), "git_sha": rows.commit()}
+    rows.write(options.csv, _published(asked, options.csv), **common)
     for name in names:
         chosen = search.choose(name, asked)
         print(f"{asked.name} {name}: {chosen}", file=sys.stderr, flush=True)
         for exam in asked.tests:
-            lines += _test(asked, exam, name, chosen, search, options.repeats, found)
+            rows.write(options.csv, _test(asked, exam, name, chosen, search, options.repeats, found), **common)
     for (exam, question), by_method in found.items():
         what = f"{asked.name}, {exam}, {question}"
-        lines += [_shaped(row, asked) for row in figures.differences(asked, what, names[0], by_method, options.seed)]
-    rows.write(options.csv, lines, versions=rows.versions_of(), git_sha=rows.commit())
+        gaps = figures.differences(asked, what, names[0], by_method, options.seed)
+        rows.write(options.csv, [_shaped(row, asked) for row in gaps], **common)
 
 
 def _test(

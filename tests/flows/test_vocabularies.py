@@ -125,3 +125,18 @@ def test_a_bag_is_still_asked_for_without_naming_the_command(grown):
     assert short.exit_code == 0, short.output
     assert json.loads(short.output) == json.loads(long.output)
     assert json.loads(CliRunner().invoke(app, ["tokens", *where, "user", "u003"]).output) == json.loads(long.output)
+
+
+def test_the_entities_of_an_interest_are_listed_heaviest_first(grown):
+    from typer.testing import CliRunner
+
+    store, _, second = grown
+    where = ["--store", str(store.root), "--snapshot", second.id, "--k", "4"]
+    interest = ids(store, second)[0]
+    plain = CliRunner().invoke(app, ["tokens", "entities", interest, "user", *where])
+    assert plain.exit_code == 0, plain.output
+    found = json.loads(CliRunner().invoke(app, ["tokens", "entities", interest, "user", *where, "--json"]).output)
+    weights = [row["weight"] for row in found]
+    assert 0 < len(found) <= 4
+    assert weights == sorted(weights, reverse=True)
+    assert all(row["entity_id"] in plain.output for row in found)

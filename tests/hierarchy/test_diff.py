@@ -12,7 +12,7 @@ from data.schema import MICROS_PER_DAY, from_micros, to_micros
 from hierarchy import supergraph, tokens
 from hierarchy.churn import Change, Coded, bag_change, change, shared_codes, strongest_changed
 from hierarchy.diff import Side, diff
-from tests.fixtures.artifacts import make_ref
+from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
 
@@ -111,7 +111,7 @@ def test_one_that_begins_later_is_compared_at_its_first_date(shop, first, tmp_pa
 
     def cut(keep, key):
         part = table.filter(keep)
-        return first._replace(tokens=make_ref(shop.store, "tokens", lambda out: out.write_table(FILE, part), key))
+        return first._replace(tokens=make_ref(shop.store, "tokens", lambda out: write_dates(out, FILE, part), key))
 
     early = cut(pc.less_equal(table["as_of"], dates[1]), "early")
     late = cut(pc.greater(table["as_of"], dates[1]), "late")

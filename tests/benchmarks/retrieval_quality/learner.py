@@ -128,8 +128,15 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
     else:
         recipe |= {
             "history": "others",
+            "rows": "users",
+            "asked_share": 0.3,
             "user_budget": {"recent": 128, "uniform": 0, "two_hop": 0, "links": 0},
-            "batch_size": 4096,
+            "epochs": 100.0,
+            "lr": 3e-4,
+            "id_lr": 3e-4,
+            "dropout": 0.3,
+            "layers": 0,
+            "repeats": False,
             "bias_off": ("rank", "age"),
             "structure": {
                 "spectral": 256,
