@@ -118,7 +118,7 @@ class Config(StageConfig):
         default=0.0,
         ge=0,
         description="Events at which a product's or advertiser's vector is half the graph's, half its content's; 0: "
-        "all the graph's. No effect on training.",
+        "all the graph's. Training ends with primitives settling on the same mixture, and is else the same.",
     )
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
