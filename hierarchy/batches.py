@@ -17,6 +17,7 @@ from hierarchy.candidates import Candidates
 from hierarchy.content import ContentTable
 from hierarchy.edges import Batch, TrainingEdges
 from hierarchy.engaged import Engaged
+from hierarchy.popularity import log_popularity
 from hierarchy.seeds import Seeds, sample_seeds
 from hierarchy.transfer import on_device
 
@@ -74,15 +75,18 @@ class BatchMaker:
         engaged: Engaged | None = None,
         disliked: bool = False,
         asked_share: float = 0.0,
+        popularity_days: float | None = None,
     ) -> None:
         """`samplers` by node type; `visible`: how many products and advertisers were known when training ends.
 
         `full`: all products are candidates of every step, instead of sampled ones. `engaged`: whose other products are
         no negatives of theirs. `disliked`: draw explicit negatives. `asked_share`: mean part of a user's history that a
-        row is to find, together with its edge; it differs from row to row by up to half of that.
+        row is to find, together with its edge; it differs from row to row by up to half of that. `popularity_days`: as
+        in `log_popularity`.
         """
         self.store, self.table, self.edges, self.samplers, self.seed = store, table, edges, samplers, seed
         self.visible, self.full, self.engaged, self.asked_share = visible, full, engaged, asked_share
+        self.popularity_days = popularity_days
         self.device = samplers["product"].device
         self._known = {kind: store.known_at(kind)[: visible[kind]] for kind in ("product", "advertiser")}
         named = {"product": edges.product, "advertiser": edges.advertiser[edges.advertiser >= 0]}
@@ -158,7 +162,7 @@ class BatchMaker:
         times = torch.full_like(nodes, as_of)
         sampler = self.samplers[kind]
         seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step), barred)
-        degree = torch.log1p(sampler.degree(kind, nodes, times).to(torch.float64)).float()
+        degree = log_popularity(sampler, kind, nodes, times, self.popularity_days)
         known = int(np.searchsorted(self._known[kind], as_of, side="right"))
         return Candidates(nodes, seeds, tokens, degree, torch.zeros_like(degree), nodes.new_zeros(0), known)
 
@@ -211,7 +215,7 @@ class BatchMaker:
             return None
         if self._tokenless is None:
             self._tokenless = self.candidates("product", nodes, as_of, 0)
-        degree = torch.log1p(sampler.degree("product", nodes, torch.full_like(nodes, as_of)).to(torch.float64)).float()
+        degree = log_popularity(sampler, "product", nodes, torch.full_like(nodes, as_of), self.popularity_days)
         known = int(np.searchsorted(self._known["product"], as_of, side="right"))
         return dataclasses.replace(self._tokenless, log_degree=degree, known=known)
 

@@ -88,12 +88,15 @@ def last_visible(encoder: EntityEncoder) -> int:
 
 
 def changed(encoder: EntityEncoder, kind: str, as_of: int, previous: int | None) -> NDArray[np.int64]:
-    """Internal ids known at `as_of` that are new or have engagement visible since `previous` (None: all known)."""
+    """Internal ids known at `as_of` that are new, have engagement visible since `previous` (None: all known) or another
+    popularity, where that forgets."""
     known_at = encoder.store.known_at(kind)
     nodes = np.arange(int(np.searchsorted(known_at, as_of, side="right")))
     if previous is None:
         return nodes
     grown = encoder.degree(kind, nodes, as_of) > encoder.degree(kind, nodes, previous)
+    if kind != "user" and encoder.learner.popularity_days is not None:
+        grown |= encoder.popularity(kind, nodes, as_of) != encoder.popularity(kind, nodes, previous)
     return nodes[grown | (known_at[: len(nodes)] > previous)]
 
 
@@ -120,14 +123,14 @@ def _table(
     count, heads, dim = vectors.shape
     degree = encoder.degree(kind, nodes, as_of)
     # Users are never candidates, so nothing is added to their score.
-    scale = 0.0 if kind == "user" else encoder.learner.model.link.popularity_in_cosine()
+    popularity = np.zeros(count, np.float32) if kind == "user" else encoder.popularity(kind, nodes, as_of)
     each = np.repeat(np.arange(count), heads)
     columns = [
         names.take(pa.array(each)),
         pa.array([kind] * len(each), pa.string()),
         pa.array(np.tile(np.arange(heads, dtype=np.int32), count)),
         pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), dim),
-        pa.array((scale * np.log1p(degree)).astype(np.float32)[each]),
+        pa.array(popularity[each]),
         pa.array(degree[each]),
         pa.array([version] * len(each), pa.string()),
         pa.array(np.full(len(each), as_of, np.int64)),

@@ -46,10 +46,12 @@ class Config(StageConfig):
     event_type: str = Field(default="purchase", description="Events that are to be foreseen.")
     test_days: int = Field(default=28, ge=1, description="Days of the test window, at most.")
     windows: tuple[float | None, ...] = Field(
-        default=(None, 28.0), min_length=1, description="Popularity: days that count; None is all time."
+        default=(None, 28.0, 14.0, 7.0), min_length=1, description="Popularity: days that count; None is all time."
     )
     half_lives: tuple[float | None, ...] = Field(
-        default=(None, 120.0, 60.0), min_length=1, description="Own frequency: days until half weight; None is never."
+        default=(None, 120.0, 60.0),
+        min_length=1,
+        description="Own frequency, and the learner's repeats: days until half weight; None is never.",
     )
     knn: tuple[tuple[float, float, float, float], ...] = Field(
         default=((0.5, 0.3, 7.0, 60.0), (0.5, 0.3, 28.0, 60.0), (0.5, 0.5, 7.0, 60.0), (0.5, 0.5, 28.0, 120.0)),
@@ -95,6 +97,12 @@ class Learned:
         """The same learner with its popularity scale times `factor`: what is new to a user needs more of it."""
         changed = copy(self)
         changed.popularity = self.popularity * np.float32(factor)
+        return changed
+
+    def with_history(self, history: sparse.csr_array) -> Learned:
+        """The same learner with repeats told from `history`, events (users, products), which may forget."""
+        changed = copy(self)
+        changed.share = _shares(history) if any(self.repeats) else None
         return changed
 
     def with_products(self, products: Vectors, popularity: Vectors) -> Learned:
@@ -166,14 +174,18 @@ def _methods(config: Config) -> list[Method]:
     windows = [{"window": days} for days in config.windows]
     half_lives = [{"half_life": days} for days in config.half_lives]
     knn = [dict(zip(("source", "target", "window", "half_life"), numbers, strict=True)) for numbers in config.knn]
-    factors = [{"factor": factor} for factor in config.popularity]
+    learner = [{"factor": factor, "half_life": days} for factor in config.popularity for days in config.half_lives]
     return [
         Method("popularity", windows, lambda known, setting: Popularity(known.history, **setting), _WARM),
         Method("own frequency", half_lives, lambda known, setting: OwnFrequency(known.history, **setting), _WARM),
         Method("item-kNN", knn, lambda known, setting: ItemKnn(known.history, **setting), _WARM),
         Method("content only", [{}], lambda known, setting: ContentOnly(known.history, known.content), _WARM + _COLD),
-        Method("learner", factors, lambda known, setting: known.learned.with_popularity(**setting), _WARM + _COLD),
+        Method("learner", learner, lambda known, setting: _learner(known, **setting), _WARM + _COLD),
     ]
+
+
+def _learner(known: Window, factor: float, half_life: float | None) -> Learned:
+    return known.learned.with_popularity(factor).with_history(known.history.matrix(half_life))
 
 
 def _window(event_type: str, store: GraphStore, inputs: Mapping[str, ArtifactRef], start: int, end: int) -> Window:

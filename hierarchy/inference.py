@@ -16,6 +16,7 @@ from hierarchy.batches import make_samplers
 from hierarchy.blend import blended
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.model import Learner
+from hierarchy.popularity import log_popularity
 from hierarchy.prototypes import Prototypes
 from hierarchy.seeds import content_view, from_content, sample_seeds
 from hierarchy.transfer import on_device
@@ -103,6 +104,12 @@ class FrozenLearner:
         """kappa of hierarchy.blend; 0: vectors are the graph's."""
         return float(self.described["config"].get("blend", 0.0))
 
+    @property
+    def popularity_days(self) -> float | None:
+        """Days that popularity counts events of; None: all."""
+        days = self.described["config"].get("popularity_days")
+        return None if days is None else float(days)
+
     @torch.no_grad()
     def encode_content(self, content: Vectors, kind: str = "product") -> Vectors:
         """Unit vectors (n, d) of entities of which only a text is known, by its content (n, D): the path of queries."""
@@ -142,6 +149,12 @@ class EntityEncoder:
             self.learner.described["sampling_seed"],
             blend=self.learner.blend,
         )
+
+    def popularity(self, kind: str, nodes: NDArray[np.int64], time: int) -> Vectors:
+        """What popularity adds to scores, in units of cosine, float32 (B,)."""
+        times = np.full(len(nodes), time, np.int64)
+        counted = log_popularity(self.samplers[kind], kind, nodes, times, self.learner.popularity_days)
+        return np.asarray(self.learner.model.link.popularity_in_cosine() * counted.cpu().numpy(), np.float32)
 
     def degree(self, kind: str, nodes: NDArray[np.int64], time: int) -> NDArray[np.int64]:
         """As-of engagement degree, int64 (B,)."""

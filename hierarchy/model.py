@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from hierarchy.repeats import repeated
+from hierarchy.repeats import TYPICAL, repeated
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 
@@ -43,9 +43,9 @@ class LinkHead(nn.Module):
         return float(self.popularity.detach() / self.log_scale.detach().exp())
 
     def repeats_in_cosine(self) -> tuple[float, float]:
-        """`repeat` in units of cosine."""
+        """What a repeat is worth in units of cosine: for a share of 1, and for each unit of its logarithm."""
         had, log_share = (self.repeat.detach() / self.log_scale.detach().exp()).tolist()
-        return had, log_share
+        return had - log_share * TYPICAL, log_share
 
 
 def best_of(users: torch.Tensor, candidates: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -51,12 +51,16 @@ class Distillation(BaseModel):
     views: tuple[str, ...] = Field(default=("content", "engagement", "early"), description="Student views, in turn.")
     every: int = Field(default=2, ge=1, description="Steps from one distillation to the next.")
     seeds: int = Field(default=128, ge=1, description="Users and products (and half as many advertisers) per step.")
+    uniform: float = Field(
+        default=0.5, ge=0, le=1, description="Part of those products that are drawn from all alike, not from edges."
+    )
     student_temp: float = Field(default=0.1, gt=0, description="Temperature of the student's softmax.")
     teacher_temp: float = Field(default=0.05, gt=0, description="Temperature of the teacher's assignment.")
     iterations: int = Field(default=3, ge=1, description="Sinkhorn rounds.")
     prior_exponent: float = Field(default=0.5, ge=0, le=1, description="0: equal shares, 1: shares as found.")
     queue: int = Field(default=2048, ge=1, description="Teacher vectors remembered for balancing.")
     momentum: float = Field(default=0.98, ge=0, lt=1, description="Share of its old place a primitive keeps per step.")
+    settle: int = Field(default=5, ge=0, description="Rounds of EM over all products after the last step; 0: none.")
 
 
 class Teaching(BaseModel):
@@ -175,25 +179,34 @@ def distil(
     passes: Passes,
     given: StepInput,
     view: str,
+    others: torch.Tensor | None = None,
 ) -> tuple[dict[str, torch.Tensor], Distilled]:
     """The student sees `view` of some seeds of each type, the teacher all of their past; loss terms and assignments.
 
+    `others` int64 (o,): columns of the product candidates that take the place of as many products of edges. Edges name
+    what sells; without others, primitives would follow the few best sellers and leave the rest of a catalogue to share
+    what remains.
     Without a weight on what the student learns here only the teacher looks, so that primitives still follow it.
     """
-    pairs = _seed_groups(given, config.seeds)
+    pairs = _seed_groups(given, config.seeds, others)
     with torch.no_grad():
         known = torch.cat([passes.encode(teacher.encoder, seeds)[:, 0] for seeds, _ in pairs])
     remembered = torch.cat([known, memory.stored()])
     targets = []
     for level in range(prototypes.num_levels):
-        prior = tempered_prior(prototypes.mass(level), config.prior_exponent)
         similarity = remembered @ prototypes.vectors(level).t()
-        targets.append(sinkhorn(similarity, prior, config.teacher_temp, config.iterations)[: len(known)])
+        targets.append(balanced(config, similarity, prototypes.mass(level))[: len(known)])
     found = Distilled(known, targets)
     if not (weights.distillation or weights.consistency):
         return {}, found
     guessed = torch.cat([passes.encode(student.encoder, VIEWS[view](*pair))[:, 0] for pair in pairs])
     return _distillation_terms(config, weights, guessed, prototypes, targets), found
+
+
+def balanced(config: Distillation, similarity: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
+    """Assignments (N, K) for cosines (N, K) to primitives whose shares so far are `mass` (K,); rows sum to 1."""
+    prior = tempered_prior(mass, config.prior_exponent)
+    return sinkhorn(similarity, prior, config.teacher_temp, config.iterations)
 
 
 def _distillation_terms(
@@ -265,9 +278,11 @@ def _taught(teaching: Teaching, teacher: Teacher, given: StepInput, scores: Link
     return ViewDivergence(users, products, scores.log_expected, teaching.student_temp, scores.had)
 
 
-def _seed_groups(given: StepInput, count: int) -> list[tuple[Seeds, TokenSet]]:
-    """Some users, products of edges, and half as many advertisers, with the token sets behind their seeds."""
+def _seed_groups(given: StepInput, count: int, others: torch.Tensor | None) -> list[tuple[Seeds, TokenSet]]:
+    """Some users, products, and half as many advertisers, with the token sets behind their seeds."""
     first, products = slice(count), given.products.targets[:count]
+    if others is not None:
+        products = torch.cat([products[: count - len(others)], others])
     groups = [
         (taken(given.users, first), taken(given.user_tokens, first)),
         (taken(given.products.seeds, products), taken(given.products.tokens, products)),

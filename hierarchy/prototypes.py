@@ -7,6 +7,7 @@ tend to duplicate prototypes; balance, a spread term and reseeding keep them apa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,11 @@ from hierarchy.losses.spread import spread_loss
 
 DUPLICATE_COSINE = 0.95
 """Two primitives of one level closer than this say the same thing."""
+
+_DEAD_SHARE = 0.1  # of an equal share, while primitives settle
+
+Assign = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From cosines (N, K) and masses (K,) to assignments (N, K)."""
 
 
 class Level(BaseModel):
@@ -146,20 +152,39 @@ class Prototypes(nn.Module):
             self.vectors(level).copy_(moved)
 
     @torch.no_grad()
+    def settle(self, vectors: torch.Tensor, rounds: int, assign: Assign) -> None:
+        """`rounds` of EM over all of `vectors` (N, d) at once: what steps on a few vectors at a time began is finished.
+
+        `assign`: from cosines (N, K) and masses (K,) to assignments (N, K). After each round what is dead or double
+        restarts, after the last only what is double. Time and memory O(N K).
+        """
+        for left in reversed(range(rounds)):
+            for level in range(self.num_levels):
+                own = assign(vectors @ self.vectors(level).t(), self.mass(level)).argmax(dim=1)
+                sums = torch.zeros_like(self.vectors(level)).index_add_(0, own, vectors)
+                mass = torch.bincount(own, minlength=len(sums)).float() / len(vectors)
+                self._set(level, torch.where(mass[:, None] > 0, normalize(sums, dim=1), self.vectors(level)), mass)
+            self.reseed(vectors, _DEAD_SHARE if left else 0.0)
+
+    @torch.no_grad()
     def reseed(self, pool: torch.Tensor, dead_share: float) -> list[int]:
         """Restart dead and duplicate primitives at the vectors of `pool` (N, d) that are served worst; counts by level.
 
-        Dead: mass under `dead_share` of an equal share. Duplicate: the lighter of a pair above DUPLICATE_COSINE.
+        Dead: mass under `dead_share` of an equal share. Duplicate: the lighter of a pair above DUPLICATE_COSINE. One
+        after the other, so that none restarts where the one before it did.
         """
         counts = []
         for level, k in enumerate(self.sizes):
             vectors, mass = self.vectors(level), self.mass(level)
             bad = torch.nonzero((mass < dead_share / k) | duplicates(vectors, mass))[:, 0][: len(pool)]
-            served = (pool @ vectors.t()).amax(dim=1)
-            worst = torch.argsort(served, stable=True)[: len(bad)]
-            vectors[bad] = pool[worst]
+            good = torch.ones_like(mass, dtype=torch.bool).index_fill_(0, bad, False)
+            served = (pool @ vectors.t()).masked_fill_(~good, -2.0).amax(dim=1)
+            for row in bad:
+                worst = pool[served.argmin()]
+                vectors[row] = worst
+                served = torch.maximum(served, pool @ worst)
             mass[bad] = 1.0 / k
-            self.get_buffer(f"sums_{level}")[bad] = pool[worst] / k
+            self.get_buffer(f"sums_{level}")[bad] = vectors[bad] / k
             counts.append(len(bad))
         self.refresh()
         return counts

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from hierarchy.losses.by_rows import VOID
+
+TYPICAL = math.log(1 / 50)
+"""Log of a common share of a history: around it the level and the slope of repeats are learned apart."""
 
 
 def history_share(history: torch.Tensor, mask: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
@@ -27,9 +31,10 @@ def history_share(history: torch.Tensor, mask: torch.Tensor, candidates: torch.T
 
 
 def repeated(repeat: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(share), nothing for share 0."""
+    """What is added for a `share` (...) of a history: repeat[0] + repeat[1] * ln(50 share), nothing for share 0."""
     had = share > 0
-    return torch.where(had, repeat[0] + repeat[1] * torch.log(torch.where(had, share, 1.0)), 0.0)
+    log_share = torch.log(torch.where(had, share, 1.0)) - TYPICAL
+    return torch.where(had, repeat[0] + repeat[1] * log_share, 0.0)
 
 
 def history_places(

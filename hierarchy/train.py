@@ -110,12 +110,15 @@ class Config(StageConfig):
     precision: Precision = Field(default="fp32", description="Of the encoder in training; see hierarchy.passes.")
     bias_off: tuple[str, ...] = Field(default=(), description=f"Attention biases to leave out, of {BIASES}.")
     id_floor: int = Field(default=2, ge=1, description="Engagements before t0 that earn an entity an id residual.")
+    popularity_days: float | None = Field(
+        default=None, gt=0, description="Days that a thing's popularity counts events of; all if unset."
+    )
     temperature: float = Field(default=0.1, gt=0, description="Link temperature at the start; then learned.")
     blend: float = Field(
         default=0.0,
         ge=0,
         description="Events at which a product's or advertiser's vector is half the graph's, half its content's; 0: "
-        "all the graph's. No effect on training.",
+        "all the graph's. Training ends with primitives settling on the same mixture, and is else the same.",
     )
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
@@ -227,7 +230,8 @@ def _batches(
             f"{config.history} and full_softmax {config.full_softmax} for {visible['product']} products"
         )
     asked = config.asked_share if config.rows == "users" else 0.0
-    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, config.weights.dislike > 0, asked)
+    disliked, days = config.weights.dislike > 0, config.popularity_days
+    return BatchMaker(store, table, edges, samplers, visible, seed, full, engaged, disliked, asked, days)
 
 
 @torch.no_grad()
@@ -251,7 +255,8 @@ def _questions(config: Config, batches: BatchMaker, held: Batch) -> HeldOut:
     known_at = batches.store.known_at("product")[: batches.visible["product"]]
     known = int(np.searchsorted(known_at, held.as_of, side="right"))
     hide, seed = config.history == "others", derive_seed(batches.seed, "tokens")
-    return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged)
+    days = config.popularity_days
+    return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged, days)
 
 
 def _with_floor(store: GraphStore, sampler: TemporalSampler, kind: str, visible: int, end: int, floor: int) -> pa.Array:

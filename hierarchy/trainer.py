@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from hierarchy.inference import encode_nodes
 from hierarchy.memory import VectorMemory
 from hierarchy.mining import Miner
 from hierarchy.model import Learner
-from hierarchy.objective import Distilled, Teacher, distil, link_losses
+from hierarchy.objective import Distilled, Teacher, balanced, distil, link_losses
 from hierarchy.optimizer import descend, make_optimizer, set_rates
 from hierarchy.passes import Passes
 from hierarchy.prototypes import Prototypes
@@ -150,7 +151,18 @@ class Trainer:
             passes,
             given,
             view,
+            self._others(step, given),
         )
+
+    def _others(self, step: int, given: StepInput) -> torch.Tensor | None:
+        """Columns of product candidates drawn from all alike, for distillation."""
+        config, products = self.config.distillation, given.products
+        first = 0 if self.batches.full else len(products.targets)
+        count = min(round(config.uniform * min(config.seeds, len(products.targets))), len(products.nodes) - first)
+        if count <= 0:
+            return None
+        rng = np.random.default_rng(derive_seed(self.seed, "distillation", step))
+        return on_device(rng.integers(first, len(products.nodes), count), self.device)
 
     def _descend(self, terms: Mapping[str, torch.Tensor]) -> None:
         weights = self.config.weights.model_dump()
@@ -175,25 +187,27 @@ class Trainer:
 
     def _give_birth(self) -> None:
         """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past."""
-        found = []
-        for kind in ("product", "advertiser", "user"):
-            nodes = np.arange(self.visible[kind])
-            times = np.full(len(nodes), self.end, np.int64)
-            active = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
-            rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
-            found.append(self._vectors(kind, np.sort(rng.permutation(active)[: self.config.init_vectors]), None))
-        everything = torch.cat(found)
+        everything = torch.cat([self._some(kind, None, engaged=True) for kind in ("product", "advertiser", "user")])
         self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
         order = np.random.default_rng(derive_seed(self.seed, "memory")).permutation(len(everything))
         self.memory.push(everything[on_device(order, self.device)])
         self.born, self.best = True, Best()
 
-    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes | None) -> torch.Tensor:
+    def _some(self, kind: str, prototypes: Prototypes | None, engaged: bool, blend: float = 0.0) -> torch.Tensor:
+        """The teacher's vectors (n, d) of some of a type, `init_vectors` at most; `engaged`: of those with events."""
+        nodes = np.arange(self.visible[kind])
+        if engaged:
+            times = np.full(len(nodes), self.end, np.int64)
+            nodes = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
+        rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
+        return self._vectors(kind, np.sort(rng.permutation(nodes)[: self.config.init_vectors]), prototypes, blend)
+
+    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes | None, blend: float = 0.0) -> torch.Tensor:
         """The teacher's vectors (n, d) of nodes at the end of the past; the first of several."""
         times = np.full(len(nodes), self.end, np.int64)
         sampler, table = self.samplers[kind], self.batches.table
         encoder, seed = self.teacher.encoder, self.sampling_seed
-        vectors = encode_nodes(encoder, prototypes, table, sampler, kind, nodes, times, seed)
+        vectors = encode_nodes(encoder, prototypes, table, sampler, kind, nodes, times, seed, blend=blend)
         return on_device(vectors[:, 0], self.device)
 
     def _log(self, step: int, terms: Mapping[str, torch.Tensor]) -> None:
@@ -222,6 +236,14 @@ class Trainer:
                 self._modules()[prefix].load_state_dict(_below(self.best.tensors, prefix))
         if not self.born:
             self._give_birth()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Let primitives settle on the products, which are what they divide, as the final teacher sees them."""
+        config = self.config.distillation
+        if config.settle:
+            vectors = self._some("product", self.prototypes, engaged=False, blend=self.config.blend)
+            self.prototypes.settle(vectors, config.settle, partial(balanced, config))
 
     def _state(self, *names: str) -> dict[str, torch.Tensor]:
         return {

@@ -15,6 +15,7 @@ from hierarchy.edges import Batch
 from hierarchy.engaged import Engaged
 from hierarchy.inference import encode_nodes
 from hierarchy.model import Learner
+from hierarchy.popularity import log_popularity
 from hierarchy.prototypes import Prototypes
 from hierarchy.transfer import on_device
 
@@ -50,10 +51,11 @@ class HeldOut:
         hide: bool,
         seed: int,
         engaged: Engaged | None = None,
+        popularity_days: float | None = None,
     ) -> None:
         """`known`: products there were as of the questions. `hide`: users do not see the product asked for."""
         self.edges, self.samplers, self.table, self.seed = edges, samplers, table, seed
-        self.known, self.hide, self.engaged = known, hide, engaged
+        self.known, self.hide, self.engaged, self.popularity_days = known, hide, engaged, popularity_days
 
     @torch.no_grad()
     def recall(self, model: Learner, prototypes: Prototypes) -> float:
@@ -65,7 +67,7 @@ class HeldOut:
         nodes, times = np.arange(self.known), np.full(self.known, edges.as_of, np.int64)
         products = self._vectors(model, prototypes, "product", nodes, times)[:, 0]
         users = self._vectors(model, prototypes, "user", edges.user, edges.ts, edges.product if self.hide else None)
-        degree = torch.log1p(self.samplers["product"].degree("product", nodes, times).to(torch.float64)).float()
+        degree = log_popularity(self.samplers["product"], "product", nodes, times, self.popularity_days)
         hits = torch.zeros((), dtype=torch.int64, device=device)
         person, asked = on_device(edges.user, device), on_device(edges.product, device)
         for start in range(0, len(users), _USERS):

@@ -74,7 +74,11 @@ def test_primitives_that_are_not_finite_are_refused():
     ("key", "changes", "said"),
     [
         ("blown", {"id_lr": 1e3}, "id residuals .* publish refused: lower id_lr"),
-        ("stuck", {"distillation": {"seeds": 12, "queue": 64, "every": 1, "teacher_temp": 50.0}}, "stuck at ln k"),
+        (
+            "stuck",
+            {"distillation": {"seeds": 12, "queue": 64, "every": 1, "settle": 0, "teacher_temp": 50.0}},
+            "stuck at ln k",
+        ),
         ("nan", {"lr": 1e30, "log_every": 1}, "at step .*lower lr"),
     ],
 )

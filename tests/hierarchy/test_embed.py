@@ -8,9 +8,11 @@ from data.schema import MICROS_PER_DAY, embeddings_schema
 from graph.store import GraphStore
 from hierarchy import embed
 from hierarchy.asof import read_as_of
+from hierarchy.inference import EntityEncoder, FrozenLearner
 from tests.hierarchy import small_learner as small
 
-WEEK = 7 * MICROS_PER_DAY
+DAY = MICROS_PER_DAY
+WEEK = 7 * DAY
 
 
 def files(ref: ArtifactRef) -> dict[str, str]:
@@ -77,6 +79,24 @@ def test_popularity_grows_with_degree_and_users_have_none(table):
     assert np.allclose(popularity, np.log1p(degree) * popularity.max() / np.log1p(degree.max()), atol=1e-5)
     users = table.filter(pc.equal(table["entity_type"], "user"))
     assert not users["popularity"].to_numpy().any()
+
+
+def test_popularity_of_late_forgets_and_who_is_forgotten_gets_a_row(root, inputs):
+    days = 10
+    learner = small.trained(root, inputs, "late", popularity_days=days, steps=6)
+    table = small.embedded(root, {**inputs, "learner": learner}, "late").table("embeddings/")
+    rows = table.filter(pc.equal(table["entity_type"], "product")).to_pylist()
+    frozen = FrozenLearner.open(learner)
+    sampler = EntityEncoder(frozen, inputs["graph"], inputs["features"]).samplers["product"]
+    store, last = GraphStore.open(inputs["graph"]), {}
+    for row in sorted(rows, key=lambda row: row["as_of"]):
+        last[row["entity_id"]] = row["popularity"]
+    nodes, end = np.arange(store.num_nodes["product"]), np.int64(table["as_of"].to_numpy().max())
+    now, then = (sampler.degree("product", nodes, np.full(len(nodes), t)).numpy() for t in (end, end - days * DAY))
+    expected = frozen.model.link.popularity_in_cosine() * np.log1p(now - then)
+    found = np.array([last[name] for name in store.entity_ids("product").to_pylist()])
+    assert (now > 0)[expected == 0].any()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_deleting_later_events_changes_no_earlier_row(root, inputs, table):

@@ -85,6 +85,31 @@ def test_dead_and_duplicate_primitives_restart_where_vectors_are_served_worst(pr
     assert not duplicates(prototypes.vectors(0), prototypes.mass(0)).any()
 
 
+def test_what_restarts_together_restarts_apart():
+    made = Prototypes((4,), 8, 1, 1)
+    made.initialise(_vectors(20), seed=0)
+    made.vectors(0).copy_(_vectors(1).expand(4, -1))
+    twins = _vectors(3, seed=2).repeat_interleave(5, dim=0)
+    assert made.reseed(twins, dead_share=0.0) == [3]
+    assert not duplicates(made.vectors(0), made.mass(0)).any()
+
+
+def test_settling_makes_every_primitive_somebodys_nearest_and_shares_evenly():
+    centres = _vectors(6, seed=3)
+    crowd = torch.cat([centres[:1].expand(300, -1), centres.repeat_interleave(30, dim=0)])
+    vectors = normalize(crowd + 0.2 * _vectors(len(crowd), seed=4), dim=1)
+    made = Prototypes((2, 6), 8, 1, 1)
+    made.initialise(vectors, seed=0)
+    made.vectors(1)[1:] = normalize(vectors[:5] + 0.01, dim=1)  # all but one drawn to the crowd
+    made.mass(1).copy_(torch.tensor([0.95, 0.01, 0.01, 0.01, 0.01, 0.01]))
+    made.settle(vectors, 5, lambda cosines, mass: cosines)
+    nearest = (vectors @ made.vectors(1).t()).argmax(dim=1)
+    assert len(nearest.unique()) == 6
+    assert (centres @ made.vectors(1).t()).amax(dim=1).min() > 0.8
+    assert not duplicates(made.vectors(1), made.mass(1)).any()
+    assert torch.allclose(made.vectors(1).norm(dim=1), torch.ones(6), atol=1e-5)
+
+
 def test_of_two_duplicates_the_lighter_one_is_named():
     vectors = normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), dim=1)
     assert float(vectors[0] @ vectors[1]) > DUPLICATE_COSINE

@@ -43,6 +43,18 @@ def test_repeats_are_learned_in_either_direction() -> None:
         assert sign * float(link.repeat[0].detach()) > 1.0
 
 
+def test_level_and_slope_of_repeats_do_not_pull_against_each_other() -> None:
+    # Of shares around the typical one, more is better: the slope must come out positive from the first steps on.
+    link, share = LinkHead(0.1), torch.tensor([[0.01, 0.08, 0.0]])
+    optimizer = torch.optim.Adam(link.parameters(), lr=0.02)
+    for _ in range(20):
+        loss = -torch.log_softmax(link(torch.zeros(1, 1, 4), torch.zeros(3, 4), torch.zeros(3), share), dim=1)[0, 1]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert link.repeat.detach().min() > 0.1
+
+
 def test_the_scorer_adds_what_the_head_adds() -> None:
     rng = np.random.default_rng(0)
     users, products = rng.standard_normal((4, 1, 3)).astype(np.float32), rng.standard_normal((5, 3)).astype(np.float32)

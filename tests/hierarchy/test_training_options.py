@@ -15,6 +15,7 @@ from graph.store import GraphStore, Relation
 from hierarchy import train
 from hierarchy.batches import DISLIKES
 from hierarchy.bias import _OFFSETS, _SIZES, TOKEN_BIASES
+from hierarchy.candidates import taken
 from hierarchy.dropout import dropped
 from hierarchy.losses.view_distillation import TeacherView
 from hierarchy.objective import link_losses
@@ -330,3 +331,22 @@ def test_a_step_with_a_teacher_view_pulls_its_neighbourhoods_in(inputs):
             config.model_copy(update={"teaching": config.teaching.model_copy(update={"views": ("spectra",)})}),
             trainer.batches,
         )
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_distillation_also_sees_products_that_no_edge_of_the_batch_brought(inputs, full):
+    found = {}
+    for uniform in (0.0, 0.5):
+        settings = {**small.CONFIG["distillation"], "uniform": uniform}
+        trainer = small.prepared(inputs, distillation=settings, **(FULL if full else {}))
+        trainer._give_birth()
+        passes = Passes(trainer.prototypes)
+        given = trainer.draw(3)
+        found[uniform] = trainer._distil(4, given, passes)[1].vectors
+        brought = passes.encode(trainer.teacher.encoder, taken(given.products.seeds, given.products.targets))[:, 0]
+        every = passes.encode(trainer.teacher.encoder, given.products.seeds)[:, 0]
+        ours = found[uniform][12:24]
+        assert (ours @ every.t()).amax(dim=1).min() > 1 - 1e-5
+        assert int(((ours @ brought.t()).amax(dim=1) > 1 - 1e-5).sum()) >= 12 - round(12 * uniform)
+    assert torch.allclose(found[0.0][:18], found[0.5][:18], atol=1e-5)
+    assert not torch.allclose(found[0.0][18:24], found[0.5][18:24], atol=1e-2)
