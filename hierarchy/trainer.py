@@ -30,6 +30,7 @@ from hierarchy.validation import Best, HeldOut
 
 if TYPE_CHECKING:
     from hierarchy.train import Config
+    from hierarchy.warm_start import Before
 
 
 class Trainer:
@@ -48,6 +49,7 @@ class Trainer:
         end: int,
         seed: int,
         held_out: HeldOut | None = None,
+        before: Before | None = None,
     ) -> None:
         self.config, self.batches, self.samplers, self.visible, self.end = (
             config,
@@ -61,6 +63,9 @@ class Trainer:
         self.teacher = make_teacher(self.student)
         sizes = tuple(level.k for level in config.levels)
         self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children).to(self.device)
+        self.before = before
+        if before is not None:
+            before.place(self.prototypes)
         self.memory = VectorMemory(config.distillation.queue, config.dim).to(self.device)
         self.optimizer = make_optimizer(config, self.student)
         self.miner = Miner(batches, config.hard_negatives, seed)
@@ -128,7 +133,8 @@ class Trainer:
         more, distilled = self._distil(step, given, passes)
         terms |= more
         self._descend(terms)
-        follow(self.teacher, self.student, momentum_at(step, config.teacher_momentum))
+        ceiling = config.teacher_momentum
+        follow(self.teacher, self.student, momentum_at(step, ceiling) if self.before is None else ceiling)
         if distilled is not None:
             self._move_primitives(step, distilled)
         return terms
@@ -172,21 +178,26 @@ class Trainer:
             self.miner.assign(self._vectors("product", nodes, self.prototypes), self.prototypes)
 
     def _give_birth(self) -> None:
-        """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past."""
+        """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past.
+
+        Those of a learner before this one stay as they are.
+        """
         found = []
         for kind in ("product", "advertiser", "user"):
             nodes = np.arange(self.visible[kind])
             times = np.full(len(nodes), self.end, np.int64)
             active = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
             rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
-            found.append(self._vectors(kind, np.sort(rng.permutation(active)[: self.config.init_vectors]), None))
+            chosen = np.sort(rng.permutation(active)[: self.config.init_vectors])
+            found.append(self._vectors(kind, chosen, self.prototypes))
         everything = torch.cat(found)
-        self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
+        if self.before is None:
+            self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
         order = np.random.default_rng(derive_seed(self.seed, "memory")).permutation(len(everything))
         self.memory.push(everything[on_device(order, self.device)])
         self.born, self.best = True, Best()
 
-    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes | None) -> torch.Tensor:
+    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes) -> torch.Tensor:
         """The teacher's vectors (n, d) of nodes at the end of the past; the first of several."""
         times = np.full(len(nodes), self.end, np.int64)
         sampler, table = self.samplers[kind], self.batches.table
