@@ -109,7 +109,8 @@ def test_residuals_go_by_external_id_and_new_ones_start_at_turned_views(root, in
         assert torch.allclose(table[rows][~kept].norm(dim=1), start.norm(dim=1), atol=1e-5), "turned, not stretched"
         assert start.norm() > 0
         assert not table[0].any()
-    assert all(torch.equal(a, b) for a, b in zip(trainer.student.parameters(), trainer.teacher.parameters()))
+    both = zip(trainer.student.parameters(), trainer.teacher.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in both)
 
 
 def test_views_on_other_axes_start_where_they_were(inputs, root, monkeypatch):
