@@ -27,10 +27,10 @@ from hierarchy.prototypes import Prototypes
 from hierarchy.teacher import follow, make_teacher, momentum_at
 from hierarchy.transfer import on_device
 from hierarchy.validation import Best, HeldOut
+from hierarchy.warm_start import Anchor, Before
 
 if TYPE_CHECKING:
     from hierarchy.train import Config
-    from hierarchy.warm_start import Before
 
 
 class Trainer:
@@ -64,8 +64,12 @@ class Trainer:
         sizes = tuple(level.k for level in config.levels)
         self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children).to(self.device)
         self.before = before
+        self.anchor: Anchor | None = None
         if before is not None:
             before.place(self.prototypes)
+            if config.warm.anchor:
+                temperature = config.distillation.student_temp
+                self.anchor = Anchor(self.student, self.prototypes, config.precision, temperature)
         self.memory = VectorMemory(config.distillation.queue, config.dim).to(self.device)
         self.optimizer = make_optimizer(config, self.student)
         self.miner = Miner(batches, config.hard_negatives, seed)
@@ -132,6 +136,8 @@ class Trainer:
         )
         more, distilled = self._distil(step, given, passes)
         terms |= more
+        if self.anchor is not None and step % config.distillation.every == 0:
+            terms["anchor"] = self.anchor.loss(self.student, passes, given, config.distillation.seeds)
         self._descend(terms)
         ceiling = config.teacher_momentum
         follow(self.teacher, self.student, momentum_at(step, ceiling) if self.before is None else ceiling)
@@ -157,7 +163,7 @@ class Trainer:
         )
 
     def _descend(self, terms: Mapping[str, torch.Tensor]) -> None:
-        weights = self.config.weights.model_dump()
+        weights = {**self.config.weights.model_dump(), "anchor": self.config.warm.anchor}
         weighted = [weights[name] * term for name, term in terms.items() if weights.get(name)]
         if weighted:
             descend(self.optimizer, self.student, torch.stack(weighted).sum(), self.config.clip_norm)

@@ -8,6 +8,7 @@ the entities that both have (hierarchy.procrustes).
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -22,10 +23,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from data.artifacts import ArtifactRef
 from graph.store import index_in
+from hierarchy.batches import StepInput
+from hierarchy.candidates import taken
 from hierarchy.content import WITH_ID
 from hierarchy.inference import FrozenLearner
+from hierarchy.losses.anchor import anchor_loss
+from hierarchy.passes import Passes, Precision
 from hierarchy.procrustes import procrustes
 from hierarchy.prototypes import Prototypes
+from hierarchy.teacher import make_teacher
 from hierarchy.transformer import EncoderShape, InterestEncoder
 
 if TYPE_CHECKING:
@@ -45,6 +51,9 @@ class WarmStart(BaseModel):
     lr_factor: float = Field(default=0.3, gt=0, description="Factor on every peak learning rate.")
     momentum: float = Field(
         default=0.98, ge=0, lt=1, description="Share of its old place a primitive keeps per step, at least."
+    )
+    anchor: float = Field(
+        default=0.0, ge=0, description="Weight of what the learner before said of entities, as their teacher; 0: off."
     )
 
 
@@ -97,6 +106,27 @@ class Before:
         """What the metrics say of it."""
         kept = {kind: int((index_in(ids, self.known[kind]) >= 0).sum()) for kind, ids in known.items()}
         return {"previous": self.learner.ref.key, "ids_kept": kept, "content_cosine": self.cosine}
+
+
+class Anchor:
+    """The learner before by the rows of today, as a teacher of what it said of entities.
+
+    A copy of the student as it starts, and of the primitives. Memory: two id tables more.
+    """
+
+    def __init__(self, student: Learner, prototypes: Prototypes, precision: Precision, temperature: float) -> None:
+        self.model, self.prototypes = make_teacher(student), copy.deepcopy(prototypes)
+        self.passes, self.temperature = Passes(self.prototypes, precision), temperature
+
+    def loss(self, student: Learner, passes: Passes, given: StepInput, count: int) -> torch.Tensor:
+        """hierarchy.losses.anchor of `count` users and products of edges of a step."""
+        products = given.products.targets[:count]
+        seeds = [taken(given.users, slice(count)), taken(given.products.seeds, products)]
+        with torch.no_grad():
+            before = torch.cat([self.passes.encode(self.model.encoder, some)[:, 0] for some in seeds])
+        now = torch.cat([passes.encode(student.encoder, some)[:, 0] for some in seeds])
+        levels = [self.prototypes.vectors(level) for level in range(self.prototypes.num_levels)]
+        return anchor_loss(now, before, levels, self.temperature)
 
 
 def open_before(

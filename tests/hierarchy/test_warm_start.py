@@ -17,6 +17,7 @@ from graph.store import GraphStore, index_in
 from hierarchy import train
 from hierarchy.inference import EntityEncoder, FrozenLearner
 from hierarchy.kmeans import unit
+from hierarchy.losses.anchor import anchor_loss
 from hierarchy.trainer import Trainer
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy import small_learner as small
@@ -85,6 +86,30 @@ def test_primitives_move_less_with_momentum(root, inputs, first):
         ref = small.trained(root, after(first, inputs), f"momentum{momentum}", warm=warm, distillation=loose)
         moved.append(float((FrozenLearner.open(ref).prototypes.vectors(1) - start).norm()))
     assert moved[1] < 0.2 * moved[0]
+
+
+def test_an_anchor_keeps_entities_near_what_was_said_of_them(root, inputs, first):
+    start, moved = vectors(first, inputs), []
+    for anchor in (0.0, 30.0):
+        warm = {"steps": 40, "lr_factor": 3.0, "anchor": anchor}
+        ref = small.trained(root, after(first, inputs), f"anchor{anchor}", warm=warm)
+        moved.append(1 - (vectors(ref, inputs) * start).sum(axis=1).mean())
+        rows = [json.loads(line) for line in ref.file("training.jsonl").read_text().splitlines()]
+        assert ("anchor" in rows[0]) == bool(anchor)
+    assert rows[0]["anchor"] == pytest.approx(0, abs=1e-5), "nothing has moved yet"
+    assert rows[-1]["anchor"] > 1e-6
+    assert moved[1] < 0.7 * moved[0]
+
+
+def test_the_anchor_loss_is_the_divergence_of_memberships():
+    generator = torch.Generator().manual_seed(0)
+    now, before, level = (
+        torch.nn.functional.normalize(torch.randn(n, 6, generator=generator), dim=1) for n in (5, 5, 4)
+    )
+    p, q = (torch.softmax(found @ level.t() / 0.1, dim=1) for found in (before, now))
+    by_hand = (p * (p / q).log()).sum(dim=1).mean()
+    assert anchor_loss(now, before, [level, level], 0.1).item() == pytest.approx(by_hand.item(), rel=1e-4)
+    assert anchor_loss(now, now, [level], 0.1).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_residuals_go_by_external_id_and_new_ones_start_at_turned_views(root, inputs):
