@@ -48,9 +48,9 @@ class WarmStart(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     steps: int = Field(default=100, ge=0, description="Optimizer steps, in place of learner.steps and epochs.")
-    lr_factor: float = Field(default=0.3, gt=0, description="Factor on every peak learning rate.")
+    lr_factor: float = Field(default=0.1, gt=0, description="Factor on every peak learning rate.")
     momentum: float = Field(
-        default=0.98, ge=0, lt=1, description="Share of its old place a primitive keeps per step, at least."
+        default=0.998, ge=0, lt=1, description="Share of its old place a primitive keeps per step, at least."
     )
     anchor: float = Field(
         default=0.0, ge=0, description="Weight of what the learner before said of entities, as their teacher; 0: off."
