@@ -79,7 +79,7 @@ def _run(
         earlier = previous.resolve(stage, config, inputs, store)
         if earlier is not None:
             inputs["previous"] = earlier
-        inputs |= vocabularies.previous(stage, config, inputs, store)
+        inputs |= vocabularies.previous(stage, config, refs, store)
         refs[stage.name] = runner(stage, config, inputs, store, ctx)
         record.finished(refs[stage.name])
     if until is not None:

@@ -19,20 +19,34 @@ _NEEDED = ("events", "embeddings", "supergraph")
 
 
 def previous(
-    stage: Stage, config: PipelineConfig, inputs: Mapping[str, ArtifactRef], store: Store
+    stage: Stage, config: PipelineConfig, refs: Mapping[str, ArtifactRef], store: Store
 ) -> dict[str, ArtifactRef]:
-    """Inputs `previous` and `previous_embeddings` of stage supergraph: of the newest published snapshot of the same log
-    whose vocabulary is of an earlier date, which is its t0; nothing for other stages, or when there is none.
+    """The inputs by which `stage` goes on from the newest published snapshot of the same log whose vocabulary is of an
+    earlier date, which is its t0; nothing for stages that do not, when it is switched off, or when there is none.
 
-    The date is t0, not the last day of the embeddings: days that share a vocabulary have one predecessor, so that it
-    keeps its key from day to day.
+    `previous` and `previous_features` of the learner, `previous` and `previous_embeddings` of the supergraph,
+    `previous_tokens` of the tokens. `refs`: the artifacts of this run so far. The date is t0, not the last day of the
+    embeddings: days that share a vocabulary have one predecessor, so that it keeps its key from day to day.
     """
-    if stage.name != "supergraph":
+    wanted = _wanted(stage, config)
+    if not wanted:
         return {}
-    found = earlier(store, inputs["events"].metrics["name"], to_micros(config.cuts.t0))
+    found = earlier(store, refs["events"].metrics["name"], to_micros(config.cuts.t0))
     if found is None:
         return {}
-    return {"previous": found.ref(store, "supergraph"), "previous_embeddings": found.ref(store, "embeddings")}
+    # What only this stage needs may have been deleted from a snapshot whose vocabulary is still there.
+    there = {name: store.find(of, found.stages[of]) for name, of in wanted.items() if of in found.stages}
+    whole = {name: ref for name, ref in there.items() if ref is not None}
+    return whole if len(whole) == len(wanted) else {}
+
+
+def _wanted(stage: Stage, config: PipelineConfig) -> dict[str, str]:
+    """The stage whose artifact of the earlier snapshot is each input."""
+    if stage.name == "learner" and config.learner.warm_start:
+        return {"previous": "learner", "previous_features": "features"}
+    if stage.name == "supergraph":
+        return {"previous": "supergraph", "previous_embeddings": "embeddings"}
+    return {"previous_tokens": "tokens"} if stage.name == "tokens" and config.tokens.hysteresis else {}
 
 
 def earlier(store: Store, name: str, t0: int) -> Snapshot | None:

@@ -77,6 +77,19 @@ def cut(probabilities: Vectors, top: int) -> Bags:
     return Bags(primitive, weight / kept, np.maximum(1.0 - kept[:, 0], 0.0).astype(np.float32))
 
 
+def hold(probabilities: Vectors, held: NDArray[np.int64], margin: float) -> None:
+    """Give the largest of each row (n, k) to the primitive `held` (n,) where it leads that one by less than `margin`.
+
+    The two change places, in `probabilities` itself, so that no row's sum or spread changes; -1 holds nothing.
+    """
+    rows = np.flatnonzero(held >= 0)
+    strongest, before = probabilities[rows].argmax(axis=1), held[rows]
+    most, own = probabilities[rows, strongest], probabilities[rows, before]
+    close = (most - own < margin) & (strongest != before)
+    probabilities[rows[close], before[close]] = most[close]
+    probabilities[rows[close], strongest[close]] = own[close]
+
+
 def entropy(probabilities: Vectors) -> NDArray[np.float64]:
     """Entropy of each row [nats], float64 (n,)."""
     wide = probabilities.astype(np.float64)

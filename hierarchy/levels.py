@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from data.artifacts import ArtifactRef
-from hierarchy.bags import Bags, Vectors, cosines, cut, softmax
+from hierarchy.bags import Bags, Vectors, cosines, cut, hold, softmax
 
 PARENT_TAU = 0.1
 """Temperature of the softmax over cosines that links a primitive to those of the level above, learning as published."""
@@ -56,16 +56,26 @@ def published(supergraph: ArtifactRef) -> list[Level]:
     return levels
 
 
-def bags_of(levels: Sequence[Level], vectors: Vectors, first: NDArray[np.int64]) -> list[Bags]:
+def bags_of(
+    levels: Sequence[Level],
+    vectors: Vectors,
+    first: NDArray[np.int64],
+    held: Sequence[NDArray[np.int64]] = (),
+    margin: float = 0.0,
+) -> list[Bags]:
     """Bags by level of entities with several heads: `first` (entities + 1,) says which of `vectors` (n, d) are whose.
 
-    A bag is the mean of the heads' memberships, cut. Memory: 4 bytes x n x primitives of the finest level.
+    A bag is the mean of the heads' memberships, cut. `held`, by level the primitive (entities,) that was an entity's
+    strongest before, or -1, stays so where another wins by less than `margin` (hierarchy.hysteresis). Memory: 4 bytes
+    x n x primitives of the finest level.
     """
     heads = np.diff(first)
     found = []
-    for level in levels:
+    for number, level in enumerate(levels):
         share = softmax(cosines(vectors, level.vectors) / np.float32(level.tau))
         if len(heads) < len(vectors):
             share = np.asarray(np.add.reduceat(share, first[:-1], axis=0) / heads[:, None], np.float32)
+        if held:
+            hold(share, held[number], margin)
         found.append(cut(share, level.top))
     return found

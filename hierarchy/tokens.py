@@ -21,6 +21,7 @@ from data.timegrid import EMBEDDINGS, date_file, file_date
 from data.timegrid import TOKENS as DATES
 from hierarchy.bags import Bags, Vectors, entropy
 from hierarchy.dates import Dates, cause_of, content_of
+from hierarchy.hysteresis import Held
 from hierarchy.levels import Level, bags_of, published
 
 _ROWS = 16_384  # tokens of a row group: small, so that one entity is found without reading many others
@@ -33,6 +34,13 @@ class Config(StageConfig):
     top: tuple[int, ...] = Field(
         default=(), description="Primitives kept by level, coarse to fine; empty: as the vocabulary says."
     )
+    hysteresis: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="After a retrain an entity keeps its strongest primitive of before where another leads it by less "
+        "than this share of the bag; 0: off. No effect without an earlier vocabulary.",
+    )
 
 
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
@@ -40,17 +48,22 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     at 0.
 
     Several heads of a user are one bag: the mean of their memberships. With `previous`, tokens of an earlier day, dates
-    of equal vectors and vocabulary are taken as they are. Time: new embeddings x primitives. Memory: keys of a date,
-    about 60 bytes each; its vectors lie in a file of the work folder. A killed run goes on with the next date.
+    of equal vectors and vocabulary are taken as they are. With `previous_tokens`, those of the vocabulary before, what
+    was strongest may stay so (config.hysteresis). Time: new embeddings x primitives. Memory: keys of a date, about 60
+    bytes each; its vectors lie in a file of the work folder. A killed run goes on with the next date.
     """
     embeddings, levels = inputs["embeddings"], _with_tops(published(inputs["supergraph"]), config.top)
     version = inputs["supergraph"].metrics["vocab_version"]
-    made_by = [content_of(inputs["supergraph"]), [level.top for level in levels]]
+    made_by: list[Any] = [content_of(inputs["supergraph"]), [level.top for level in levels]]
+    held = None
+    if config.hysteresis and "previous_tokens" in inputs:
+        held = Held(inputs["previous_tokens"], levels, config.hysteresis)
+        made_by.append([content_of(inputs["previous_tokens"]), config.hysteresis])
     dates, names = Dates(out, inputs.get("previous")), embeddings.names(EMBEDDINGS)
     with ctx.progress.step("tokens", len(names), "dates") as step:
         for name in names:
             cause = cause_of(embeddings.manifest["files"][name]["sha256"], *made_by)
-            make = partial(_write_date, embeddings=embeddings, name=name, levels=levels, version=version)
+            make = partial(_write_date, embeddings=embeddings, name=name, levels=levels, version=version, held=held)
             dates.add(date_file(DATES, file_date(name)), cause, make)
             step.advance()
     facts = dates.write()
@@ -65,19 +78,23 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
 
 def _write_date(
-    path: Path, embeddings: ArtifactRef, name: str, levels: Sequence[Level], version: str
+    path: Path, embeddings: ArtifactRef, name: str, levels: Sequence[Level], version: str, held: Held | None
 ) -> tuple[int, dict[str, Any]]:
     """Bags of one date; returns their rows, and by level the sums of entropies and of dropped mass."""
     keys = embeddings.table(name, [*_BAG, "model_version"]).combine_chunks()
     vectors = _spill(embeddings, name, path.with_suffix(".npy"))
     first, sums = _starts(keys.select(_BAG)), np.zeros((len(levels), 2))
     count = 0
+    if held is not None:
+        held.read_until(file_date(name))
     with pq.ParquetWriter(path, TOKENS, compression="zstd", write_page_checksum=True) as writer:
         for start, stop in _spans(len(first) - 1, _ROWS // sum(level.top for level in levels)):
-            found = bags_of(levels, vectors[first[start] : first[stop]], first[start : stop + 1] - first[start])
+            own, offsets = keys.take(pa.array(first[start:stop])), first[start : stop + 1] - first[start]
+            before = ((), 0.0) if held is None else (held.of(own), held.margin)
+            found = bags_of(levels, vectors[first[start] : first[stop]], offsets, *before)
             for number, part in enumerate(found):
                 sums[number] += entropy(part.weight).sum(), part.residual.sum(dtype=np.float64)
-            table = token_table(levels, found, keys.take(pa.array(first[start:stop])), version)
+            table = token_table(levels, found, own, version)
             writer.write_table(table)
             count += table.num_rows
     return count, {"bags": len(first) - 1, "sums": sums.tolist()}

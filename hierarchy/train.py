@@ -36,6 +36,7 @@ from hierarchy.structure import Structure, history_of, id_tables, starting_views
 from hierarchy.trainer import Trainer
 from hierarchy.transformer import EncoderShape
 from hierarchy.validation import HeldOut, Validation
+from hierarchy.warm_start import WarmStart, open_before
 
 FUNNEL = {"view": 0.2, "click": 0.4, "cart": 0.7, "purchase": 1.0, "conversion": 1.0, "interested": 0.7}
 
@@ -125,6 +126,8 @@ class Config(StageConfig):
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")
     teaching: Teaching = Field(default=Teaching(), description="Closed-form views as teachers.")
     validation: Validation = Field(default=Validation(), description="Validation while training.")
+    warm_start: bool = Field(default=True, description="Go on from the learner before this one, where there is one.")
+    warm: WarmStart = Field(default=WarmStart(), description="How a training goes on.")
     init_vectors: int = Field(default=20_000, ge=2, description="Entities per type that primitives are initialised on.")
     hub_parents: int = Field(default=2, ge=1, description="Parents per level whose children join as hub tokens.")
     hub_children: int = Field(default=4, ge=1, description="Children per parent that join as hub tokens.")
@@ -143,6 +146,9 @@ def seen(config: Config, inputs: Mapping[str, ArtifactRef]) -> dict[str, str]:
 def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: RunContext) -> Metrics:
     """Train, check for collapse, write model.safetensors, learner.json, training.jsonl and known_<type>.parquet.
 
+    With inputs `previous`, an earlier learner, and `previous_features`, the content that it saw, training goes on from
+    it (hierarchy.warm_start); the artifact is then that of this lineage of retrains.
+
     Time: steps x batch tokens, whatever the size of the graph. Memory: content of all nodes, id residuals three times
     (weights, teacher, optimizer), one batch. A killed run goes on from its last checkpoint with identical results.
     """
@@ -157,7 +163,8 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     last = {name: value for row in end_rows for name, value in row.items() if name != "step"}
     ids = {kind: len(names) for kind, names in known.items()}
     wait = {"wait_share": trainer.wait_share}
-    return {"edges": len(trainer.batches.edges), "ids": ids, "levels": health, "last": last, **wait}
+    before = {} if trainer.before is None else {"warm_start": trainer.before.told(known)}
+    return {"edges": len(trainer.batches.edges), "ids": ids, "levels": health, "last": last, **before, **wait}
 
 
 def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) -> tuple[Trainer, dict[str, pa.Array]]:
@@ -183,8 +190,12 @@ def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) 
     torch.manual_seed(derive_seed(ctx.seed, "learner"))
     student = Learner(_shape(config, table, known), config.temperature)
     _start(config, student, batches, history)
+    before = open_before(config, inputs, student.encoder.shape, ctx.progress.say)
+    if before is not None:
+        before.fill(student, known)
+        config = before.shortened(config)
     questions = None if held is None else _questions(config, batches, held)
-    return Trainer(config, student, batches, visible, end, ctx.seed, questions), known
+    return Trainer(config, student, batches, visible, end, ctx.seed, questions, before), known
 
 
 def _check(config: Config) -> None:

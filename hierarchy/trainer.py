@@ -28,6 +28,7 @@ from hierarchy.prototypes import Prototypes
 from hierarchy.teacher import follow, make_teacher, momentum_at
 from hierarchy.transfer import on_device
 from hierarchy.validation import Best, HeldOut
+from hierarchy.warm_start import Anchor, Before
 
 if TYPE_CHECKING:
     from hierarchy.train import Config
@@ -51,6 +52,7 @@ class Trainer:
         end: int,
         seed: int,
         held_out: HeldOut | None = None,
+        before: Before | None = None,
     ) -> None:
         self.config, self.batches, self.samplers, self.visible, self.end = (
             config,
@@ -64,6 +66,13 @@ class Trainer:
         self.teacher = make_teacher(self.student)
         sizes = tuple(level.k for level in config.levels)
         self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children).to(self.device)
+        self.before = before
+        self.anchor: Anchor | None = None
+        if before is not None:
+            before.place(self.prototypes)
+            if config.warm.anchor:
+                temperature = config.distillation.student_temp
+                self.anchor = Anchor(self.student, self.prototypes, config.precision, temperature)
         self.memory = VectorMemory(config.distillation.queue, config.dim).to(self.device)
         self.optimizer = make_optimizer(config, self.student)
         self.miner = Miner(batches, config.hard_negatives, seed)
@@ -130,8 +139,11 @@ class Trainer:
         )
         more, distilled = self._distil(step, given, passes)
         terms |= more
+        if self.anchor is not None and step % config.distillation.every == 0:
+            terms["anchor"] = self.anchor.loss(self.student, passes, given, config.distillation.seeds)
         self._descend(terms)
-        follow(self.teacher, self.student, momentum_at(step, config.teacher_momentum))
+        ceiling = config.teacher_momentum
+        follow(self.teacher, self.student, momentum_at(step, ceiling) if self.before is None else ceiling)
         if distilled is not None:
             self._move_primitives(step, distilled)
         return terms
@@ -165,7 +177,7 @@ class Trainer:
         return on_device(rng.integers(first, len(products.nodes), count), self.device)
 
     def _descend(self, terms: Mapping[str, torch.Tensor]) -> None:
-        weights = self.config.weights.model_dump()
+        weights = {**self.config.weights.model_dump(), "anchor": self.config.warm.anchor}
         weighted = [weights[name] * term for name, term in terms.items() if weights.get(name)]
         if weighted:
             descend(self.optimizer, self.student, torch.stack(weighted).sum(), self.config.clip_norm)
@@ -186,14 +198,19 @@ class Trainer:
             self.miner.assign(self._vectors("product", nodes, self.prototypes), self.prototypes)
 
     def _give_birth(self) -> None:
-        """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past."""
-        everything = torch.cat([self._some(kind, None, engaged=True) for kind in ("product", "advertiser", "user")])
-        self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
+        """Primitives by hierarchical k-means on what the teacher makes of every type at the end of the past.
+
+        Those of a learner before this one stay as they are.
+        """
+        kinds = ("product", "advertiser", "user")
+        everything = torch.cat([self._some(kind, self.prototypes, engaged=True) for kind in kinds])
+        if self.before is None:
+            self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
         order = np.random.default_rng(derive_seed(self.seed, "memory")).permutation(len(everything))
         self.memory.push(everything[on_device(order, self.device)])
         self.born, self.best = True, Best()
 
-    def _some(self, kind: str, prototypes: Prototypes | None, engaged: bool, blend: float = 0.0) -> torch.Tensor:
+    def _some(self, kind: str, prototypes: Prototypes, engaged: bool, blend: float = 0.0) -> torch.Tensor:
         """The teacher's vectors (n, d) of some of a type, `init_vectors` at most; `engaged`: of those with events."""
         nodes = np.arange(self.visible[kind])
         if engaged:
@@ -202,7 +219,7 @@ class Trainer:
         rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
         return self._vectors(kind, np.sort(rng.permutation(nodes)[: self.config.init_vectors]), prototypes, blend)
 
-    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes | None, blend: float = 0.0) -> torch.Tensor:
+    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes, blend: float = 0.0) -> torch.Tensor:
         """The teacher's vectors (n, d) of nodes at the end of the past; the first of several."""
         times = np.full(len(nodes), self.end, np.int64)
         sampler, table = self.samplers[kind], self.batches.table

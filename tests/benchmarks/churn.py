@@ -1,21 +1,25 @@
-"""A retrain some weeks later: how many entities' interest tokens change, with and without alignment.
+"""A retrain some weeks later: how many entities' interest tokens change, by how the retrain goes on from the old one.
 
-    strata bench churn [-- --preset demo --days 28 --seed 0] [--config FILE.toml] [--keep STORE]
+    strata bench churn [-- --preset demo --days 28 --seed 0 --hysteresis 0.1 --recall] [--config FILE.toml]
+                       [--keep STORE] [--warm FIELD=VALUE ...]
 
-Two runs up to their tokens in one store, with t0 and with t0 some days later; the later one goes on from the vocabulary
-of the earlier. Bags are compared at the last date that both reach. Rows go to results/hierarchy.csv, once both
-vocabularies are as written and no id means two interests.
+Runs up to their tokens in one store: one with t0, then with t0 some days later a learner trained from the start, one
+that goes on from the earlier learner, and the same with hysteresis of tokens. The ids of each go on from the earlier
+vocabulary; "not aligned" is what the same tokens would be under the rows of the learners. Bags are compared at the last
+date that all reach. With --recall the runs go on to their evaluation, for a stable learner that finds less is no gain.
+Rows go to results/hierarchy.csv, once all vocabularies are as written and no id means two interests.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from data import snapshot
 from data.artifacts import Store
@@ -27,7 +31,11 @@ from flows.config import PipelineConfig, load_config
 from tests.benchmarks import rows
 
 _NAMED = {"strongest_changed": "entities whose strongest token changes", "bag_change": "mean change of a bag"}
-_PEERS = {"aligned": "", "not aligned": "raw_"}
+_STAGES = ("events", "graph", "features", "learner", "embeddings", "supergraph", "tokens")
+_SIDES = {"aligned": "", "not aligned": "raw_"}
+COLD, WARM, HELD = "cold start", "warm start", "warm start and hysteresis"
+Found = dict[str, dict[str, Any]]
+"""The difference to the first run, see hierarchy.diff, by variant of the second; with --recall also `recall`."""
 
 
 def main() -> None:
@@ -37,40 +45,76 @@ def main() -> None:
     parser.add_argument("--config", type=Path, help="TOML file whose fields override the preset")
     parser.add_argument("--days", type=int, default=28, help="days between the two t0")
     parser.add_argument("--seed", type=int, default=0, help="seed of both runs")
+    parser.add_argument("--hysteresis", type=float, default=0.1, help="tokens.hysteresis of the last variant")
+    parser.add_argument("--warm", action="append", default=[], metavar="FIELD=VALUE", help="a number of learner.warm")
+    parser.add_argument("--recall", action="store_true", help="also run the evaluation, for Recall@20 of the learners")
     parser.add_argument("--keep", type=Path, help="leave the store here; a finished run in it is taken as it is")
     parser.add_argument("--results", type=Path, default=rows.RESULTS, help="folder the rows go to")
     options = parser.parse_args()
     try:
+        warm = {name: float(value) for name, _, value in (part.partition("=") for part in options.warm)}
+        later = variants(options.hysteresis, warm)
         with tempfile.TemporaryDirectory(prefix="strata-bench-") as scratch:
             store = Store(options.keep or Path(scratch) / "store")
-            retrain(options.preset, options.config, options.days, options.seed, store, options.results)
-    except StrataError as error:
+            base = Base(options.preset, options.config, options.days, options.seed, options.recall)
+            retrain(base, later, store, options.results)
+    except (StrataError, ValueError) as error:
         print(f"churn: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(error.exit_code if isinstance(error, StrataError) else 2)
 
 
-def retrain(preset: str, toml: Path | None, days: int, seed: int, store: Store, results: Path) -> dict[str, Any]:
-    """Run both, append the rows, and return the difference that they tell."""
-    config = load_config(presets.named(preset), toml, {"seed": seed})
-    t0 = config.cuts.t0
-    later = {"seed": seed, "cuts": {"t0": (t0 + timedelta(days=days)).isoformat()}}
-    first = _publish(config, store)
-    second = _publish(load_config(presets.named(preset), toml, later), store)
-    found = token_diff.diff(store, first.id, second.id, None, 0)
-    _check(store, first, second, found)
-    name, again = preset if toml is None else toml.stem, (t0 + timedelta(days=days)).date()
-    shape = f"{name}, seed {seed}, t0 {t0.date()} and {again}, bags of {found['compared_at']}"
+class Base(NamedTuple):
+    """What both runs have in common, and how many days lie between the two t0."""
+
+    preset: str
+    toml: Path | None
+    days: int
+    seed: int
+    recall: bool = False
+
+    def config(self, **changes: Any) -> PipelineConfig:
+        """The configuration of a run."""
+        return load_config(presets.named(self.preset), self.toml, {"seed": self.seed, **changes})
+
+
+def variants(hysteresis: float, warm: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """What each retrain changes in the configuration, by name."""
+    return {
+        COLD: {"learner": {"warm_start": False}},
+        WARM: {"learner": {"warm": warm}},
+        HELD: {"learner": {"warm": warm}, "tokens": {"hysteresis": hysteresis}},
+    }
+
+
+def retrain(base: Base, later: dict[str, dict[str, Any]], store: Store, results: Path) -> Found:
+    """Run all, append the rows, and return the differences that they tell."""
+    config = base.config()
+    t0, again = config.cuts.t0, config.cuts.t0 + timedelta(days=base.days)
+    first, old_recall = _publish(config, store, base.recall)
+    found: Found = {}
+    told = [_recalls(f"learner of {t0.date()}", old_recall)]
+    for name, changes in later.items():
+        second, recall = _publish(base.config(cuts={"t0": again.isoformat()}, **changes), store, base.recall)
+        found[name] = token_diff.diff(store, first.id, second.id, None, 0)
+        _check(store, first, second, found[name])
+        told += [_rows(name, found[name], second.ref(store, "supergraph").json("churn.json")), _recalls(name, recall)]
+    dates = {difference["compared_at"] for difference in found.values()}
+    preset = base.preset if base.toml is None else base.toml.stem
+    shape = f"{preset}, seed {base.seed}, t0 {t0.date()} and {again.date()}, bags of {min(dates)}"
     common = {"shape": shape, "versions": rows.versions_of(), "git_sha": rows.commit()}
-    rows.write(results / "hierarchy.csv", _rows(found, second.ref(store, "supergraph").json("churn.json")), **common)
+    rows.write(results / "hierarchy.csv", itertools.chain.from_iterable(told), **common)
     return found
 
 
-def _publish(config: PipelineConfig, store: Store) -> Snapshot:
-    """What a run has made up to its tokens, as a snapshot that a later one can go on from."""
-    refs = pipeline.direct(config, store, Progress(sys.stderr), "tokens").refs
+def _publish(config: PipelineConfig, store: Store, evaluated: bool) -> tuple[Snapshot, list[dict[str, Any]]]:
+    """What a run has made up to its tokens, as a snapshot that a later one can go on from; and its Recall@20."""
+    until = "evaluation" if evaluated else "tokens"
+    made = pipeline.direct(config, store, Progress(sys.stderr), until).refs
+    recall = made["evaluation"].json("retrieval.json") if evaluated else []
+    refs = {name: ref for name, ref in made.items() if name in _STAGES}
     emitted = refs["embeddings"].metrics
     version = refs["supergraph"].metrics["vocab_version"]
-    return snapshot.publish(store, refs, version, emitted["model_version"], emitted["last_as_of"])
+    return snapshot.publish(store, refs, version, emitted["model_version"], emitted["last_as_of"]), recall
 
 
 def _check(store: Store, first: Snapshot, second: Snapshot, found: dict[str, Any]) -> None:
@@ -88,26 +132,41 @@ def _check(store: Store, first: Snapshot, second: Snapshot, found: dict[str, Any
         raise BadDataError(f"expected every public id to mean one interest, got {sorted(minted & known)} twice")
 
 
-def _rows(found: dict[str, Any], churn: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(variant: str, found: dict[str, Any], churn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for level in found["levels"]:
+        what = f"level {level['level']}, ids"
         for name in ("kept", "minted", "retired"):
-            yield {"what": f"level {level['level']}, ids", "metric": name, "unit": "ids", **rows.spread([level[name]])}
-        yield from _changes(f"level {level['level']}", level)
+            yield {"what": what, "peer": variant, "metric": name, "unit": "ids", **rows.spread([level[name]])}
+        yield from _changes(f"level {level['level']}", variant, level)
     for group in found["groups"]:
-        yield from _changes(f"level {group['level']}, {group['entity_type']}, {group['bucket']}", group)
+        yield from _changes(f"level {group['level']}, {group['entity_type']}, {group['bucket']}", variant, group)
     for name, unit in (("residual", "distance"), ("cosine", "cosine")):
-        value = churn["procrustes"][name]
-        yield {"what": "Procrustes", "metric": name, "unit": unit, **rows.spread([value])}
+        value = rows.spread([churn["procrustes"][name]])
+        yield {"what": "Procrustes", "peer": variant, "metric": name, "unit": unit, **value}
 
 
-def _changes(what: str, figures: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _changes(what: str, variant: str, figures: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each figure of some entities, aligned and not; none where there are no entities."""
-    for peer, prefix in _PEERS.items():
+    for side, prefix in _SIDES.items():
         for name, metric in _NAMED.items():
             value = figures[prefix + name]
             if value is not None:
-                named = f"{what}, {figures['entities']} entities"
-                yield {"what": named, "peer": peer, "metric": metric, "unit": "share", **rows.spread([value])}
+                named = {"what": f"{what}, {figures['entities']} entities", "peer": f"{variant}, {side}"}
+                yield {**named, "metric": metric, "unit": "share", **rows.spread([value])}
+
+
+def _recalls(peer: str, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each protocol and window of the learner; none where too few positives carry no claim."""
+    for row in found:
+        if row["method"] == "learner" and row["recall@20"] is not None:
+            what = f"retrieval, {row['protocol']}, {row['split']}, {row['positives']} positives"
+            yield {
+                "what": what,
+                "peer": peer,
+                "metric": "recall@20",
+                "unit": "share",
+                **rows.spread([row["recall@20"]]),
+            }
 
 
 if __name__ == "__main__":
