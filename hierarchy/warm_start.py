@@ -72,7 +72,8 @@ class Before:
         warm = config.warm
         rates = {name: getattr(config, name) * warm.lr_factor for name in ("lr", "id_lr", "bias_lr")}
         momentum = max(warm.momentum, config.distillation.momentum)
-        slower = config.distillation.model_copy(update={"momentum": momentum})
+        # Settling on the products anew would move every primitive at once, which is what a warm start is to avoid.
+        slower = config.distillation.model_copy(update={"momentum": momentum, "settle": 0})
         return config.model_copy(
             update={"steps": warm.steps, "epochs": 0.0, "warmup_steps": 0, "distillation": slower, **rates}
         )
