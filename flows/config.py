@@ -96,6 +96,7 @@ class PipelineConfig(StageConfig):
 
     seed: int = Field(default=0, ge=0, description="seed of every random choice; part of every artifact's key")
     threads: int = execution(2, "CPU threads of torch and DuckDB", ge=1)
+    device: str = execution("cpu", "device of learner and embeddings: cpu, cuda or cuda:N; features have their own")
     cuts: Cuts
     events: data.ingest.Config
     graph: graph.build.Config

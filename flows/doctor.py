@@ -102,7 +102,7 @@ def _gpu() -> dict[str, Any]:
     import torch
 
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    found += ': features run on it with features.device = "cuda", the other stages on the CPU'
+    found += ': with device = "cuda" learner and embeddings run on it, with features.device = "cuda" features'
     return _finding("gpu", True, found, "", needed=False)
 
 

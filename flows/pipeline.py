@@ -71,7 +71,7 @@ def _run(
 ) -> Outcome:
     now = to_micros(datetime.now(UTC))
     config = media.with_media(config, store)
-    ctx = RunContext(seed=config.seed, threads=config.threads, now=now, progress=progress)
+    ctx = RunContext(seed=config.seed, device=config.device, threads=config.threads, now=now, progress=progress)
     record = RunRecord(store, config)
     refs: dict[str, ArtifactRef] = {}
     for stage in previous.upto(until):

@@ -18,6 +18,7 @@ from data.artifacts import ArtifactRef, OutputDir
 from data.context import Metrics, RunContext, StageConfig, UtcTime
 from data.schema import ENTITY_TYPES, embeddings_schema, to_micros
 from data.timegrid import EMBEDDINGS, as_of_grid, date_file
+from encoders.placement import device_of
 from graph.store import ENGAGED
 from hierarchy.dates import Dates, cause_of, content_of
 from hierarchy.inference import EntityEncoder, FrozenLearner
@@ -52,7 +53,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     dates are kept in the work folder, so a killed run goes on with the next date.
     """
     torch.set_num_threads(ctx.threads)
-    learner = FrozenLearner.open(inputs["learner"])
+    learner = FrozenLearner.open(inputs["learner"], device_of(ctx.device))
     encoder = EntityEncoder(learner, inputs["graph"], inputs["features"])
     grid = dates_of(config, last_visible(encoder))
     version, frozen = learner.ref.version("model.safetensors"), content_of(learner.ref, "training.jsonl")
