@@ -92,6 +92,8 @@ class BatchMaker:
         named = {"product": edges.product, "advertiser": edges.advertiser[edges.advertiser >= 0]}
         counts = {kind: np.bincount(rows, minlength=visible[kind]) for kind, rows in named.items()}
         self._share = {kind: on_device(count / len(edges), self.device) for kind, count in counts.items()}
+        # What nobody engaged with is not known to be unwanted, and as a negative it would teach that new is bad.
+        self._with_edges = {kind: np.flatnonzero(count) for kind, count in counts.items()}
         self._no = store.csr(DISLIKES) if disliked else None
         self._tokenless: Candidates | None = None
 
@@ -146,11 +148,13 @@ class BatchMaker:
         """How often each of `nodes` (C,) is drawn in a batch of `size`, given a positive that it is not; float64 (C,).
 
         The other size - 1 edges bring it with its share of the edges each, and `negatives` uniform draws are spread
-        over the `known` entities. Products come once per edge, advertisers once per batch however many edges name them.
+        over those of the `known` entities that have edges. Products come once per edge, advertisers once per batch
+        however many edges name them.
         """
         share = self._share[kind][nodes]
         in_batch = (size - 1) * share if kind == "product" else 1.0 - (1.0 - share) ** (size - 1)
-        return in_batch + torch.where(nodes < known, negatives / max(known, 1), 0.0)
+        drawable = self._drawable(kind, known)
+        return in_batch + torch.where((nodes < known) & (share > 0), negatives / max(drawable, 1), 0.0)
 
     def candidates(
         self, kind: str, nodes: torch.Tensor, as_of: int, step: int, barred: torch.Tensor | None = None
@@ -194,19 +198,24 @@ class BatchMaker:
         barred: NDArray[np.int64],
     ) -> Candidates:
         known = int(np.searchsorted(self._known[kind], as_of, side="right"))
-        drawn = rng.integers(0, max(known, 1), negatives) if known else np.zeros(0, np.int64)
+        drawable = self._drawable(kind, known)
+        drawn = self._with_edges[kind][rng.integers(0, max(drawable, 1), negatives if drawable else 0)]
         nodes = on_device(np.concatenate([present, drawn]), self.device)
         found = self.candidates(kind, nodes, as_of, step, on_device(barred[: len(nodes)], self.device))
         expected = self.expected(kind, nodes, known, size, negatives)
         return found.replaced(torch.log(expected + 1e-12).float(), on_device(targets, self.device))
 
     def _all(self, edges: Batch, step: int) -> Candidates:
-        """All products known as of the batch; the others are there too, but expected infinitely often."""
+        """All products known as of the batch that have edges; others are there, but expected infinitely often."""
         nodes = torch.arange(self.visible["product"], device=self.device)
         found = self._static(nodes, edges.as_of) or self.candidates("product", nodes, edges.as_of, step)
-        log_expected = torch.where(nodes < found.known, 0.0, torch.inf)
+        log_expected = torch.where((nodes < found.known) & (self._share["product"] > 0), 0.0, torch.inf)
         whole = found.replaced(log_expected, on_device(edges.product, self.device))
         return dataclasses.replace(whole, distinct=True)
+
+    def _drawable(self, kind: str, known: int) -> int:
+        """How many of the first `known` entities have training edges: those that uniform negatives are drawn from."""
+        return int(np.searchsorted(self._with_edges[kind], known))
 
     def _static(self, nodes: torch.Tensor, as_of: int) -> Candidates | None:
         """All products where they have no tokens, so that only their degrees differ from step to step; else None."""
