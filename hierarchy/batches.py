@@ -144,6 +144,10 @@ class BatchMaker:
         """The part of the edges that each visible entity has, float64 (N,)."""
         return self._share[kind]
 
+    def known(self, kind: str, as_of: int) -> int:
+        """How many visible entities were known at `as_of` [us]; internal ids are in that order."""
+        return int(np.searchsorted(self._known[kind], as_of, side="right"))
+
     def expected(self, kind: str, nodes: torch.Tensor, known: int, size: int, negatives: int) -> torch.Tensor:
         """How often each of `nodes` (C,) is drawn in a batch of `size`, given a positive that it is not; float64 (C,).
 
@@ -167,7 +171,7 @@ class BatchMaker:
         sampler = self.samplers[kind]
         seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step), barred)
         degree = log_popularity(sampler, kind, nodes, times, self.popularity_days)
-        known = int(np.searchsorted(self._known[kind], as_of, side="right"))
+        known = self.known(kind, as_of)
         return Candidates(nodes, seeds, tokens, degree, torch.zeros_like(degree), nodes.new_zeros(0), known)
 
     def _products(self, edges: Batch, negatives: int, step: int, rng: np.random.Generator) -> Candidates:
@@ -197,7 +201,7 @@ class BatchMaker:
         rng: np.random.Generator,
         barred: NDArray[np.int64],
     ) -> Candidates:
-        known = int(np.searchsorted(self._known[kind], as_of, side="right"))
+        known = self.known(kind, as_of)
         drawable = self._drawable(kind, known)
         drawn = self._with_edges[kind][rng.integers(0, max(drawable, 1), negatives if drawable else 0)]
         nodes = on_device(np.concatenate([present, drawn]), self.device)
@@ -225,7 +229,7 @@ class BatchMaker:
         if self._tokenless is None:
             self._tokenless = self.candidates("product", nodes, as_of, 0)
         degree = log_popularity(sampler, "product", nodes, torch.full_like(nodes, as_of), self.popularity_days)
-        known = int(np.searchsorted(self._known["product"], as_of, side="right"))
+        known = self.known("product", as_of)
         return dataclasses.replace(self._tokenless, log_degree=degree, known=known)
 
     def _dislikes(self, edges: Batch, step: int) -> Dislikes | None:

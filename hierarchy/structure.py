@@ -50,14 +50,6 @@ class Structure(BaseModel):
     user_share: float = Field(default=0.0, ge=0, description="Directional: a user counts 1 / events to this power.")
 
 
-class View(NamedTuple):
-    """Vectors of every product (N_products, D) as `source`, a thing that was there, and `target`, one that follows."""
-
-    name: str
-    source: Vectors
-    target: Vectors
-
-
 class IdTables(NamedTuple):
     """Where id residuals start, float32 (rows + 1, d) in each role; row 0 is that of entities without one."""
 
@@ -71,34 +63,32 @@ def history_of(edges: TrainingEdges, end: int, num_users: int, num_products: int
     return History(edges.user, edges.product, age, num_users, num_products)
 
 
-def starting_views(config: Structure, history: History, seed: int) -> list[View]:
+def starting_views(config: Structure, history: History, seed: int) -> list[TeacherView]:
     """The views that residuals start from, each with the dimensions asked for (fewer on small data)."""
     return list(_views(config, history, seed, {"spectral": config.spectral, "directional": config.directional}))
 
 
 def teacher_views(config: Structure, history: History, names: Sequence[str], seed: int) -> tuple[TeacherView, ...]:
     """The views named in `names` with `teacher_dim` dimensions, for `hierarchy.losses.view_distillation`."""
-    found = _views(config, history, seed, dict.fromkeys(names, config.teacher_dim), teacher=True)
-    return tuple(TeacherView(*view) for view in found)
+    return tuple(_views(config, history, seed, dict.fromkeys(names, config.teacher_dim), teacher=True))
 
 
 def id_tables(
-    config: Structure, views: Sequence[View], edges: TrainingEdges, table: ContentTable, rows: int, dim: int
+    config: Structure, views: Sequence[TeacherView], edges: TrainingEdges, table: ContentTable, rows: int, dim: int
 ) -> IdTables:
     """Views side by side in `dim` dimensions, after those of the content where there is room, else from the first on.
 
     An advertiser starts at the mean of what was engaged with of it. `rows`: of the id tables, without the empty one.
     Raises UsageError when the views need more than `dim` dimensions. Memory: two tables.
     """
-    width = sum(view.source.shape[1] for view in views)
+    width = sum(view.product_source.shape[1] for view in views)
     if width > dim:
         raise UsageError(f"expected views of at most dim = {dim} dimensions together, got {width}: lower structure.*")
-    free = dim - width
-    at = min(table.content_dim, free) if free >= table.content_dim else 0
+    at = table.content_dim if table.content_dim + width <= dim else 0
     tables = IdTables(*(np.zeros((rows + 1, dim), np.float32) for _ in range(2)))
     for view in views:
-        own = slice(at, at + view.source.shape[1])
-        for placed, vectors in zip(tables, (view.source, view.target), strict=True):
+        own = slice(at, at + view.product_source.shape[1])
+        for placed, vectors in zip(tables, (view.product_source, view.product_target), strict=True):
             for kind, found in (("product", vectors), ("advertiser", _of_owners(vectors, edges, table))):
                 row = _rows(table, kind, len(found))
                 placed[row[row > 0], own] = _scaled(found, config.gain)[row > 0]
@@ -108,7 +98,7 @@ def id_tables(
 
 def _views(
     config: Structure, history: History, seed: int, dims: dict[str, int], teacher: bool = False
-) -> Iterator[View]:
+) -> Iterator[TeacherView]:
     if dims.get("spectral"):
         settings = SpectralSettings(
             dim=dims["spectral"],
@@ -119,12 +109,12 @@ def _views(
             spectrum_power=config.teacher_spectrum if teacher else config.spectrum_power,
         )
         spectral = spectral_vectors(history, settings, derive_seed(seed, "spectral"))
-        yield View("spectral", spectral.source, spectral.target if teacher else spectral.direction)
+        yield TeacherView("spectral", spectral.source, spectral.target if teacher else spectral.direction)
     if dims.get("directional"):
         counted = DirectionalSettings(config.window, config.decay, config.rho, config.row_power, 0.0, config.user_share)
         follows = transitions(history, counted)
         directional = directional_vectors(follows, dims["directional"], derive_seed(seed, "directional"))
-        yield View("directional", directional.source, directional.target)
+        yield TeacherView("directional", directional.source, directional.target)
 
 
 def _of_owners(vectors: Vectors, edges: TrainingEdges, table: ContentTable) -> Vectors:

@@ -263,8 +263,7 @@ def _engages(budget: Budget) -> bool:
 
 
 def _questions(config: Config, batches: BatchMaker, held: Batch) -> HeldOut:
-    known_at = batches.store.known_at("product")[: batches.visible["product"]]
-    known = int(np.searchsorted(known_at, held.as_of, side="right"))
+    known = batches.known("product", held.as_of)
     hide, seed = config.history == "others", derive_seed(batches.seed, "tokens")
     days = config.popularity_days
     return HeldOut(held, batches.samplers, batches.table, known, hide, seed, batches.engaged, days)

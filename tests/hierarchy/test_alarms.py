@@ -3,21 +3,10 @@
 import pytest
 import torch
 
-from data.artifacts import Store
 from data.errors import StrataError
 from hierarchy.alarms import level_health, require_alive, require_bounded, require_finite
 from hierarchy.prototypes import Prototypes
 from tests.hierarchy import small_learner as small
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 def test_primitives_that_were_never_placed_are_refused():

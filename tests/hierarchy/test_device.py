@@ -6,7 +6,6 @@ import dataclasses
 import pytest
 import torch
 
-from data.artifacts import Store
 from data.context import RunContext
 from data.errors import SystemStateError
 from hierarchy import train
@@ -16,16 +15,6 @@ from hierarchy.passes import Passes, allow_tf32
 from hierarchy.teacher import follow
 from hierarchy.transfer import on_device
 from tests.hierarchy import small_learner as small
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 def _moved(value):
@@ -111,9 +100,8 @@ def test_the_check_notices_a_question_and_a_tensor_left_behind(started):
         link_losses(trainer.student, Passes(None), dataclasses.replace(moved, users=given.users), weights)
 
 
-def test_a_gpu_that_is_not_there_is_said_to_be_missing(inputs):
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(inputs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemStateError, match="torch finds none"):
         train.prepare(train.Config(**small.CONFIG), inputs, RunContext(threads=1, device="cuda"))
 

@@ -1,9 +1,7 @@
 """What stands for a learner's inputs: equal as long as nothing before t0 was altered."""
 
 import numpy as np
-import pytest
 
-from data.artifacts import Store
 from graph.store import GraphStore
 from hierarchy import past
 from hierarchy.embed import dates_of
@@ -12,16 +10,6 @@ from tests.hierarchy import small_learner as small
 
 T0 = small.before(small.T0)
 WEEK = 7 * 86_400_000_000
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 def features_with(root, inputs, key, change):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.artifacts import Store, sha256_file
+from data.artifacts import sha256_file
 from data.context import RunContext
 from data.errors import BadDataError, UsageError
 from graph.store import GraphStore
@@ -16,16 +16,6 @@ from hierarchy.inference import EntityEncoder, FrozenLearner
 from hierarchy.teacher import follow, make_teacher, momentum_at
 from hierarchy.trainer import Trainer
 from tests.hierarchy import small_learner as small
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
-from data.artifacts import Store, sha256_file
+from data.artifacts import sha256_file
 from data.errors import UsageError
 from graph.sampler import TemporalSampler
 from graph.store import GraphStore, Relation
@@ -25,16 +25,6 @@ from tests.hierarchy import small_learner as small
 
 SELF_ONLY = {"recent": 0, "uniform": 0, "two_hop": 0, "links": 0}
 FULL = {"full_softmax": 100, "item_budget": SELF_ONLY}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 def _encoded(trainer, given, weights=None):
@@ -58,6 +48,17 @@ def test_full_softmax_is_the_cross_entropy_over_all_products_known_by_then(input
     losses = torch.nn.functional.cross_entropy(logits.masked_fill(unknown, -torch.inf), target, reduction="none")
     wanted = (losses * given.weight).sum() / given.weight.sum()
     assert _encoded(trainer, given)["link"].item() == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_what_nobody_engaged_with_is_no_negative(inputs):
+    full, drawn = small.prepared(inputs, **FULL), small.prepared(inputs, negatives=2_000, item_budget=SELF_ONLY)
+    never = torch.from_numpy(~np.isin(np.arange(full.visible["product"]), full.batches.edges.product))
+    assert never.any()
+    products = full.draw(5).products
+    assert torch.isinf(products.log_expected[never]).all()
+    assert not torch.isinf(products.log_expected[(products.nodes < products.known) & ~never]).any()
+    assert not never[drawn.draw(5).products.nodes].any()
+    assert (drawn.batches.expected("product", torch.nonzero(never)[:, 0], 1000, 24, 16) == 0).all()
 
 
 def test_many_sampled_negatives_come_near_the_full_softmax(inputs):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.artifacts import Store, sha256_file
+from data.artifacts import sha256_file
 from data.context import RunContext
 from hierarchy import train
 from hierarchy.inference import FrozenLearner
@@ -13,16 +13,6 @@ from hierarchy.validation import Best, HeldOut
 from tests.hierarchy import small_learner as small
 
 EVERY = {"every": 2, "users": 20}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 @pytest.fixture(scope="module")

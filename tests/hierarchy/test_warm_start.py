@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data.artifacts import Store, sha256_file
+from data.artifacts import sha256_file
 from data.context import RunContext
 from data.errors import BadDataError
 from data.progress import Progress
@@ -25,16 +25,6 @@ from tests.hierarchy.retrained import rotation
 
 STILL = {"warm": {"steps": 0}}
 STRUCTURE = {"structure": {"spectral": 3, "directional": 3}, "dim": 24}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def inputs(root):
-    return small.shop(root)
 
 
 @pytest.fixture(scope="module")
