@@ -7,18 +7,14 @@ points; the difference is small and the published settings belong to it.
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from hierarchy.baselines.graph_filter import GraphFilter
 from hierarchy.purchases import History
-from hierarchy.spectral import degrees, normalised
-from hierarchy.subspace import truncated_svd
 
 
-class ChebyCf:
+class ChebyCf(GraphFilter):
     """score(u) = r D^-power (h(L) + low_pass * V V') D^power, L = I - 2 R~'R~ with R~ = Du^-.5 R D^-.5.
 
     h(x) = (1 - sign(x) |x| ** flatness) / 2 passes smooth signals (x = -1) and stops rough ones (x = 1).
@@ -36,18 +32,9 @@ class ChebyCf:
         seed: int = 0,
     ) -> None:
         """Time: one truncated SVD; the published form for Gowalla are the defaults."""
-        matrix = normalised(known, 0.5, 0.5)
-        self._forward, self._back = matrix, sparse.csr_array(matrix.T)
-        self._low = truncated_svd(matrix, dim, seed).right
+        super().__init__(known, dim, recency_decay, seed)
         self._low_pass, self._coefficients = np.float32(low_pass), coefficients(order, flatness)
-        self._scale = (degrees(known)[1] ** power).astype(np.float32)
-        self._decay, self._profile = recency_decay, known.profile(recency_decay)
-
-    def grown(self, history: History) -> ChebyCf:
-        """The same filter for what users had by a later date."""
-        later = copy(self)
-        later._profile = history.profile(self._decay)
-        return later
+        self._scale = (self._degree.astype(np.float64) ** power).astype(np.float32)
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,), in time O(order x events) a user."""

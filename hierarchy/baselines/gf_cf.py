@@ -6,18 +6,14 @@ it is in its linear half; `linear_power` divides popularity out of it and gives 
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from hierarchy.baselines.graph_filter import GraphFilter
 from hierarchy.purchases import History
-from hierarchy.spectral import degrees, normalised
-from hierarchy.subspace import truncated_svd
 
 
-class GfCf:
+class GfCf(GraphFilter):
     """score(u) = r D^-linear_power R~'R~ D^linear_power + low_pass * r D^-.5 V V' D^.5, with R~ = Du^-.5 R D^-.5."""
 
     def __init__(
@@ -30,18 +26,8 @@ class GfCf:
         seed: int = 0,
     ) -> None:
         """Time: one truncated SVD; the published form is low_pass .3, dim 256, linear_power 0."""
-        matrix = normalised(known, 0.5, 0.5)
-        self._forward, self._back = matrix, sparse.csr_array(matrix.T)
-        self._low = truncated_svd(matrix, dim, seed).right
-        self._degree = degrees(known)[1].astype(np.float32)
-        self._low_pass, self._power, self._decay = np.float32(low_pass), linear_power, recency_decay
-        self._profile = known.profile(recency_decay)
-
-    def grown(self, history: History) -> GfCf:
-        """The same filter for what users had by a later date."""
-        later = copy(self)
-        later._profile = history.profile(self._decay)
-        return later
+        super().__init__(known, dim, recency_decay, seed)
+        self._low_pass, self._power = np.float32(low_pass), linear_power
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,), in time O(events) a user."""
