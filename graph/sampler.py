@@ -103,14 +103,15 @@ class TemporalSampler:
         node_type: str,
         nodes: Integers,
         times: Integers,
-        seed: int,
+        seed: int | Tensor,
         exclude: Integers | None = None,
         exclude_type: str | None = None,
     ) -> TokenSet:
         """Token sets (B, T) of `nodes` (B,) seen at `times` (B,) [us]: only edges with visible_from <= time.
 
         `exclude` (B,), -1 for none, names the partner of a target edge, of type `exclude_type` (by default a product
-        for users, else a user): it is no direct token and no walk passes through it at the first step.
+        for users, else a user): it is no direct token and no walk passes through it at the first step. `seed` may be a
+        tensor int64 () on the device.
         Raises UsageError for an unknown node type or lengths that differ.
         """
         nodes, times = self._tensor(nodes), self._tensor(times)

@@ -20,8 +20,11 @@ from hierarchy.engaged import Engaged
 from hierarchy.popularity import log_popularity
 from hierarchy.seeds import Seeds, sample_seeds
 from hierarchy.transfer import on_device
+from kernels.captured import Captured
 
 DISLIKES = Relation("user", "not_interested", "product")
+_NONE = np.zeros(0, np.int64)
+_NO_EDGES = Batch(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.float32), 0)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ class StepInput:
     dislikes: Dislikes | None = None
     engaged: tuple[torch.Tensor, torch.Tensor] | None = None
     asked: torch.Tensor | None = None
+
+    def on_device(self) -> StepInput:
+        """The same without what only the host reads, so that steps of one form differ in their tensors alone."""
+        advertisers = self.advertisers and dataclasses.replace(self.advertisers, known=0)
+        products = dataclasses.replace(self.products, known=0)
+        return dataclasses.replace(self, edges=_NO_EDGES, products=products, advertisers=advertisers)
 
 
 class BatchMaker:
@@ -96,6 +105,7 @@ class BatchMaker:
         self._with_edges = {kind: np.flatnonzero(count) for kind, count in counts.items()}
         self._no = store.csr(DISLIKES) if disliked else None
         self._tokenless: Candidates | None = None
+        self._seeds = Captured(self._sampled, self.device, fresh=True)
 
     def draw(self, step: int, size: int, negatives: int, advertiser_negatives: int, hide_target: float) -> StepInput:
         """Input of 0-based `step`: `size` edges, as many in-batch candidates and `negatives` uniform ones.
@@ -108,9 +118,7 @@ class BatchMaker:
         others = self.edges.history == "others"
         hidden = np.where((rng.random(len(edges.user)) < hide_target) | others, edges.product, -1)
         user, at, hides = (on_device(column, self.device) for column in (edges.user, edges.ts, hidden))
-        users, user_tokens = sample_seeds(
-            self.table, self.samplers["user"], "user", user, at, derive_seed(self.seed, step), hides
-        )
+        users, user_tokens = self._seeds("user", user, at, hides, self._draw_seed(step))
         asked = self._asked(users, user_tokens, step) if self.asked_share else None
         if asked is not None:
             users = dataclasses.replace(users, mask=users.mask & ~asked, history=users.history & ~asked)
@@ -168,11 +176,20 @@ class BatchMaker:
         `barred` (C,): the user whose edges a product must not see, -1 for none.
         """
         times = torch.full_like(nodes, as_of)
-        sampler = self.samplers[kind]
-        seeds, tokens = sample_seeds(self.table, sampler, kind, nodes, times, derive_seed(self.seed, step), barred)
-        degree = log_popularity(sampler, kind, nodes, times, self.popularity_days)
+        barred = torch.full_like(nodes, -1) if barred is None else barred
+        seeds, tokens = self._seeds(kind, nodes, times, barred, self._draw_seed(step))
+        degree = log_popularity(self.samplers[kind], kind, nodes, times, self.popularity_days)
         known = self.known(kind, as_of)
         return Candidates(nodes, seeds, tokens, degree, torch.zeros_like(degree), nodes.new_zeros(0), known)
+
+    def _sampled(
+        self, kind: str, nodes: torch.Tensor, times: torch.Tensor, barred: torch.Tensor, seed: torch.Tensor
+    ) -> tuple[Seeds, TokenSet]:
+        return sample_seeds(self.table, self.samplers[kind], kind, nodes, times, seed, barred)
+
+    def _draw_seed(self, step: int) -> torch.Tensor:
+        """Of the token sets of a step, int64 ()."""
+        return on_device(np.array([derive_seed(self.seed, step)]), self.device)[0]
 
     def _products(self, edges: Batch, negatives: int, step: int, rng: np.random.Generator) -> Candidates:
         barred = np.full(len(edges.user) + negatives, -1)

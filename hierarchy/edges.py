@@ -66,6 +66,7 @@ class TrainingEdges:
         self.block_start = end - BLOCK * -((self.ts - end) // BLOCK)
         self.seed, self.history, self.rows = seed, history, rows
         self._epoch, self._order = -1, np.zeros(0, np.int64)
+        self._num_rows: int | None = None
 
     def __len__(self) -> int:
         return len(self.user)
@@ -88,6 +89,7 @@ class TrainingEdges:
         kept = np.setdiff1d(np.arange(len(self)), held)
         for name in ("user", "product", "advertiser", "ts", "weight", "block_start"):
             setattr(self, name, getattr(self, name)[kept])
+        self._num_rows = None
         return taken
 
     def batch(self, step: int, size: int) -> Batch:
@@ -99,8 +101,9 @@ class TrainingEdges:
 
     def per_epoch(self, size: int) -> int:
         """Batches of `size` in an epoch, at least one."""
-        count = len(np.unique(self.user)) if self.rows == "users" else len(self)
-        return max(1, count // size)
+        if self._num_rows is None:
+            self._num_rows = len(np.unique(self.user)) if self.rows == "users" else len(self)
+        return max(1, self._num_rows // size)
 
     def _rows(self, rows: NDArray[np.int64]) -> Batch:
         columns = (self.user[rows], self.product[rows], self.advertiser[rows], self.ts[rows], self.weight[rows])

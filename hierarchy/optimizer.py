@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,10 +47,12 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, steps: int) -> None:
         group["lr"] = group["peak"] * factor
 
 
-def descend(optimizer: torch.optim.Optimizer, student: Learner, loss: torch.Tensor, clip_norm: float) -> None:
-    """One step against the gradient of `loss`, whose norm over all parameters is cut to `clip_norm` (0: it is not)."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+def descend(
+    optimizer: torch.optim.Optimizer, student: Learner, gradients: Sequence[torch.Tensor | None], clip_norm: float
+) -> None:
+    """One step against `gradients` of the student's parameters, whose norm is cut to `clip_norm` (0: it is not)."""
+    for parameter, gradient in zip(student.parameters(), gradients, strict=True):
+        parameter.grad = gradient
     if clip_norm:
         torch.nn.utils.clip_grad_norm_(student.parameters(), clip_norm)
     optimizer.step()

@@ -16,16 +16,17 @@ from hierarchy.transformer import InterestEncoder
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-PIECE = 32_768
-"""Candidates encoded at once in training; with more, each piece is computed again when gradients are due."""
+PIECE = 1 << 18
+"""Candidates and their tokens encoded at once in training; more are encoded by pieces, again when gradients are due."""
 
 
 @dataclass(frozen=True)
 class Passes:
     """How the encoders of a step are called. `prototypes` is None until they are born.
 
-    precision: "fp32"; "tf32", where matrix products round their inputs to 10 bits on a GPU; "bf16", where the encoder
-    computes in bfloat16. Vectors come back in fp32 and what follows (logits, Sinkhorn, losses) is not autocast.
+    precision: "fp32"; "tf32", where matrix products round their inputs to 10 bits on a GPU; "bf16", where in addition
+    the encoder computes in bfloat16. Vectors come back in fp32, and what follows (logits, Sinkhorn, losses) is not
+    autocast.
     """
 
     prototypes: Prototypes | None
@@ -39,11 +40,12 @@ class Passes:
 
     def encode_all(self, encoder: InterestEncoder, seeds: Seeds) -> torch.Tensor:
         """`encode` of any number of seeds (B, 1, d): activations of one PIECE at a time are kept."""
-        if len(seeds) <= PIECE:
+        size = piece_rows(seeds)
+        if len(seeds) <= size:
             return self.encode(encoder, seeds)
         pieces = []
-        for start in range(0, len(seeds), PIECE):
-            part = taken(seeds, slice(start, start + PIECE))
+        for start in range(0, len(seeds), size):
+            part = taken(seeds, slice(start, start + size))
             random = encoder.training and encoder.shape.dropout > 0
             pieces.append(checkpoint(self.encode, encoder, part, use_reentrant=False, preserve_rng_state=random))
         return torch.cat(pieces)
@@ -52,9 +54,14 @@ class Passes:
         return torch.autocast(device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
+def piece_rows(seeds: Seeds) -> int:
+    """Seeds that are encoded at once."""
+    return max(1, PIECE // (1 + seeds.mask.shape[1]))
+
+
 def allow_tf32(precision: Precision) -> AbstractContextManager[object]:
     """Within it, float32 matrix products on a GPU may round as `precision` says; afterwards as before."""
-    return _Matmul("high" if precision == "tf32" else "highest")
+    return _Matmul("highest" if precision == "fp32" else "high")
 
 
 class _Matmul(AbstractContextManager[object]):

@@ -58,6 +58,8 @@ class Seeds:
 
     def with_ids_dropped(self, share: float, generator: torch.Generator) -> Seeds:
         """Each id residual, of seeds and tokens, dropped with chance `share` (DropoutNet: Volkovs et al., 2017)."""
+        if not share:
+            return self
         device = generator.device
         own = torch.rand(self.id_row.shape, generator=generator, device=device) >= share
         others = torch.rand(self.token_id_row.shape, generator=generator, device=device) >= share
@@ -87,7 +89,7 @@ def sample_seeds(
     kind: str,
     nodes: Integers,
     times: Integers,
-    seed: int,
+    seed: int | torch.Tensor,
     exclude: Integers | None = None,
 ) -> tuple[Seeds, TokenSet]:
     """Sample token sets strictly before `times` [us] and gather them; the token set comes along for its views."""

@@ -28,7 +28,6 @@ def momentum_at(step: int, ceiling: float) -> float:
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher = momentum * teacher + (1 - momentum) * student, over parameters; buffers are copied."""
-    for own, other in zip(teacher.parameters(), student.parameters(), strict=True):
-        torch.Tensor.lerp_(own, other, 1.0 - momentum)
+    torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1.0 - momentum)
     for kept, fresh in zip(teacher.buffers(), student.buffers(), strict=True):
         kept.copy_(fresh)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,21 +23,27 @@ from hierarchy.mining import Miner
 from hierarchy.model import Learner
 from hierarchy.objective import Distilled, Teacher, balanced, distil, link_losses
 from hierarchy.optimizer import descend, make_optimizer, set_rates
-from hierarchy.passes import Passes
+from hierarchy.passes import Passes, piece_rows
 from hierarchy.prototypes import Prototypes
 from hierarchy.teacher import follow, make_teacher, momentum_at
 from hierarchy.transfer import on_device
 from hierarchy.validation import Best, HeldOut
 from hierarchy.warm_start import Anchor, Before
+from kernels.captured import Captured
 
 if TYPE_CHECKING:
     from hierarchy.train import Config
+
+Gradients = Sequence[torch.Tensor | None]
+"""Of the student's parameters in their order; None where a loss does not depend on one."""
 
 _PROBES = 256  # edges by whose users the temperature of a teacher is set
 
 
 class Trainer:
     """Student, teacher, primitives and optimizer on one device, with a state that a checkpoint holds completely.
+
+    On a GPU losses and gradients are recorded once for each form of a step (kernels.captured) and replayed.
 
     Every random draw of a step comes from (seed, step), so a run resumed at step n equals one that never stopped. A
     step never waits for the device, except to log, to reseed, to validate and to be saved.
@@ -78,6 +84,7 @@ class Trainer:
         self.miner = Miner(batches, config.hard_negatives, seed)
         self.teachers = _teachers(config, batches)
         self.held_out, self.best, self.born = held_out, Best(), False
+        self._captured = Captured(self._learn, self.device)
         self.log: list[dict[str, Any]] = []
         self.wait_share = 0.0
 
@@ -131,40 +138,57 @@ class Trainer:
         set_rates(self.optimizer, step, self.steps)
         if config.dropout:
             torch.manual_seed(derive_seed(self.seed, "components", step))
-        passes = Passes(self.prototypes if self.born else None, config.precision)
         mined = self.miner.extended(given, step, config.negatives)
         absent = self.miner.absent(mined) if mined.engaged is None else mined.engaged
-        terms = link_losses(
-            self.student, passes, mined, config.weights, absent, config.teaching, self.teachers, config.repeats
-        )
-        more, distilled = self._distil(step, given, passes)
-        terms |= more
-        if self.anchor is not None and step % config.distillation.every == 0:
-            terms["anchor"] = self.anchor.loss(self.student, passes, given, config.distillation.seeds)
-        self._descend(terms)
+        view, others = self._view(step), None
+        if view is not None:
+            others = self._others(step, given)
+        # Candidates by pieces are computed twice, which cannot be recorded: what they drop would not be the same.
+        whole = len(mined.products.seeds) <= piece_rows(mined.products.seeds)
+        learn = self._captured if whole else self._learn
+        anchored = self.anchor is not None and step % config.distillation.every == 0
+        form = (view, anchored, self.born, len(self.memory.stored()))
+        terms, distilled, gradients = learn(mined.on_device(), absent, others, *form)
+        descend(self.optimizer, self.student, gradients, config.clip_norm)
         ceiling = config.teacher_momentum
         follow(self.teacher, self.student, momentum_at(step, ceiling) if self.before is None else ceiling)
         if distilled is not None:
             self._move_primitives(step, distilled)
         return terms
 
-    def _distil(self, step: int, given: StepInput, passes: Passes) -> tuple[dict[str, torch.Tensor], Distilled | None]:
+    def _learn(
+        self,
+        given: StepInput,
+        absent: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None,
+        others: torch.Tensor | None,
+        view: str | None,
+        anchored: bool,
+        born: bool,
+        remembered: int,
+    ) -> tuple[dict[str, torch.Tensor], Distilled | None, Gradients]:
+        """Loss terms, what is learned of primitives, and the gradients of the student's parameters.
+
+        `remembered`, how many vectors the memory holds, is part of the form of a step. Waits for nothing.
+        """
+        config, student, distilled = self.config, self.student, None
+        passes = Passes(self.prototypes if born else None, config.precision)
+        terms = link_losses(
+            student, passes, given, config.weights, absent, config.teaching, self.teachers, config.repeats
+        )
+        if view is not None:
+            models = (student, self.teacher, self.prototypes, self.memory)
+            more, distilled = distil(config.distillation, config.weights, *models, passes, given, view, others)
+            terms |= more
+        if self.anchor is not None and anchored:
+            terms["anchor"] = self.anchor.loss(student, passes, given, config.distillation.seeds)
+        return terms, distilled, self._gradients(terms)
+
+    def _view(self, step: int) -> str | None:
+        """The view that is learned from in a step, if any is."""
         config = self.config.distillation
         if not self.born or step % config.every:
-            return {}, None
-        view = config.views[step // config.every % len(config.views)]
-        return distil(
-            config,
-            self.config.weights,
-            self.student,
-            self.teacher,
-            self.prototypes,
-            self.memory,
-            passes,
-            given,
-            view,
-            self._others(step, given),
-        )
+            return None
+        return config.views[step // config.every % len(config.views)]
 
     def _others(self, step: int, given: StepInput) -> torch.Tensor | None:
         """Columns of product candidates drawn from all alike, for distillation."""
@@ -176,11 +200,15 @@ class Trainer:
         rng = np.random.default_rng(derive_seed(self.seed, "distillation", step))
         return on_device(rng.integers(first, len(products.nodes), count), self.device)
 
-    def _descend(self, terms: Mapping[str, torch.Tensor]) -> None:
+    def _gradients(self, terms: Mapping[str, torch.Tensor]) -> Gradients:
         weights = {**self.config.weights.model_dump(), "anchor": self.config.warm.anchor}
         weighted = [weights[name] * term for name, term in terms.items() if weights.get(name)]
+        parameters = list(self.student.parameters())
+        self.optimizer.zero_grad(set_to_none=True)
         if weighted:
-            descend(self.optimizer, self.student, torch.stack(weighted).sum(), self.config.clip_norm)
+            # Not autograd.grad: only what is accumulated has the strides of its parameter, as fused AdamW wants it.
+            torch.stack(weighted).sum().backward()  # type: ignore[no-untyped-call]
+        return [parameter.grad for parameter in parameters]
 
     def _move_primitives(self, step: int, distilled: Distilled) -> None:
         config = self.config

@@ -17,6 +17,7 @@ from data.context import RunContext
 from data.schema import to_micros
 from hierarchy import embed, train
 from hierarchy.kmeans import unit
+from hierarchy.optimizer import descend as descend_along
 from hierarchy.trainer import Trainer
 from tests.fixtures.artifacts import make_ref
 
@@ -74,6 +75,11 @@ def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **c
 def prepared(inputs: dict[str, ArtifactRef], **changes: Any) -> Trainer:
     """Its trainer before the first step."""
     return train.prepare(train.Config(**{**CONFIG, **changes}), inputs, RunContext(threads=1))[0]
+
+
+def descend(trainer: Trainer, terms: dict[str, Any]) -> None:
+    """One step against loss terms."""
+    descend_along(trainer.optimizer, trainer.student, trainer._gradients(terms), trainer.config.clip_norm)
 
 
 def embedded(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:

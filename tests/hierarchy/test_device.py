@@ -141,3 +141,18 @@ def test_a_step_on_a_gpu_has_the_losses_of_the_cpu(inputs):
         terms = [trainer.step(step, trainer.draw(step)) for step in range(6)]
         losses.append([float(row["link"]) for row in terms])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("changes", [{"full_softmax": 100}, {"dropout": 0.3, "hard_negatives": 1, "hard_every": 3}])
+def test_recorded_steps_have_the_losses_of_plain_ones(inputs, changes):
+    losses = []
+    for most in (0, 12):
+        config = train.Config(**{**small.CONFIG, "steps": 40, "warmup_steps": 10, **changes})
+        trainer, _ = train.prepare(config, inputs, RunContext(threads=1, device="cuda"))
+        trainer._captured.most = trainer.batches._seeds.most = most
+        terms = [trainer.step(step, trainer.draw(step)) for step in range(40)]
+        losses.append([[float(row[name]) for name in ("link", "distillation") if name in row] for row in terms[-8:]])
+        assert bool(trainer._captured.recorded) == bool(most)
+    assert np.allclose(losses[0], losses[1], rtol=0.02)

@@ -146,7 +146,7 @@ def test_learning_from_dislikes_pushes_them_away(disliking):
     for _ in range(30):
         terms = _encoded(trainer, given)
         losses.append(terms["dislike"].item())
-        trainer._descend(terms)
+        small.descend(trainer, terms)
     assert set(terms) == {"dislike"}
     assert losses[-1] < 0.7 * losses[0]
     plain = small.prepared(disliking)
@@ -261,7 +261,7 @@ def test_decay_shrinks_maps_and_ids_apart_and_nothing_else(inputs):
 
 def test_a_gradient_is_cut_to_the_given_norm(inputs):
     trainer = small.prepared(inputs, clip_norm=1e-3)
-    trainer._descend(_encoded(trainer, trainer.draw(0)))
+    small.descend(trainer, _encoded(trainer, trainer.draw(0)))
     norms = [p.grad.norm() for p in trainer.student.parameters() if p.grad is not None]
     assert torch.stack(norms).norm().item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -327,7 +327,7 @@ def test_a_step_with_a_teacher_view_pulls_its_neighbourhoods_in(inputs):
     for _ in range(25):
         terms = link_losses(trainer.student, Passes(None), given, config.weights, None, config.teaching, teachers)
         losses.append(terms["teachers"].item())
-        trainer._descend({"teachers": terms["teachers"]})
+        small.descend(trainer, {"teachers": terms["teachers"]})
     assert losses[-1] < 0.8 * losses[0]
     with pytest.raises(UsageError, match="did you mean 'spectral'"):
         _teachers(
@@ -345,7 +345,7 @@ def test_distillation_also_sees_products_that_no_edge_of_the_batch_brought(input
         trainer._give_birth()
         passes = Passes(trainer.prototypes)
         given = trainer.draw(3)
-        found[uniform] = trainer._distil(4, given, passes)[1].vectors
+        found[uniform] = trainer._learn(given, None, trainer._others(4, given), "content", False, True, 0)[1].vectors
         brought = passes.encode(trainer.teacher.encoder, taken(given.products.seeds, given.products.targets))[:, 0]
         every = passes.encode(trainer.teacher.encoder, given.products.seeds)[:, 0]
         ours = found[uniform][12:24]

@@ -35,7 +35,8 @@ def step_seconds(step: Callable[[int, Any], Any], trainer: Trainer, first: int, 
 def profile(trainer: Trainer, first: int, steps: int) -> dict[str, float]:
     """Seconds of the parts of `steps` steps, one after the other and each waited for.
 
-    Sampling; backward; optimizer; forward is the rest: student, teacher, the teacher's average and primitives.
+    Sampling; backward; optimizer; forward is the rest: student, teacher, the teacher's average and primitives. Kernels
+    are launched one by one: what is recorded has no parts.
     """
     spent = dict.fromkeys(("sampling", "backward", "optimizer", "step"), 0.0)
 
@@ -50,7 +51,14 @@ def profile(trainer: Trainer, first: int, steps: int) -> dict[str, float]:
 
         return timed
 
-    with _patched(torch.Tensor, "backward", watched), _patched(trainer.optimizer, "step", watched, "optimizer"):
+    def plain(*_: Any) -> Callable[..., Any]:
+        return trainer._learn
+
+    with (
+        _patched(trainer, "_captured", plain),
+        _patched(trainer, "_gradients", watched, "backward"),
+        _patched(trainer.optimizer, "step", watched, "optimizer"),
+    ):
         draw, step = watched("sampling", trainer.draw), watched("step", trainer.step)
         for number in range(first, first + steps):
             step(number, draw(number))
