@@ -51,8 +51,7 @@ class Miner:
         if given.engaged is None:
             return self.batches.engaged.mask(given.user, nodes)
         found = torch.zeros((len(given.user), len(nodes)), dtype=torch.bool, device=nodes.device)
-        found[given.engaged] = True
-        return found
+        return found.index_put_(given.engaged, found.new_ones(()))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Tensors for a checkpoint."""

@@ -82,8 +82,7 @@ class Barred:
     def fill(self, rows: slice, logits: torch.Tensor) -> torch.Tensor:
         """`logits` (b, C) of a piece of rows with -inf where they are barred, in place."""
         if self.few:
-            logits[self.places(rows)] = -torch.inf
-            return logits
+            return _put(logits, self.places(rows), -torch.inf)
         logits.masked_fill_(self.nodes[None, :] == self.nodes[self.targets[rows]][:, None], -torch.inf)
         if isinstance(self.known, tuple):
             raise ValueError("expected known products as a mask where candidates can come twice, got pairs")
@@ -102,7 +101,7 @@ class LogPartition:
             return torch.logsumexp(self.barred.fill(rows, logits.clone()), dim=1)
         places = self.barred.places(rows)
         kept = logits[places]
-        logits[places] = -torch.inf
+        _put(logits, places, -torch.inf)
         found = torch.logsumexp(logits, dim=1)
         logits[places] = kept
         return found
@@ -111,3 +110,8 @@ class LogPartition:
         """The softmax (b, C) of the row's negatives."""
         there = torch.where(torch.isfinite(value), value, 0.0)
         return self.barred.fill(rows, logits - there[:, None]).exp_()
+
+
+def _put(logits: torch.Tensor, places: tuple[torch.Tensor, torch.Tensor], value: float) -> torch.Tensor:
+    """`value` at `places`, in place. `logits[places] = value` would send the value from the host and wait for it."""
+    return logits.index_put_(places, logits.new_full((), value))

@@ -2,9 +2,12 @@
 does a tensor that was left on the CPU."""
 
 import dataclasses
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from data.context import RunContext
 from data.errors import SystemStateError
@@ -17,6 +20,22 @@ from hierarchy.transfer import on_device
 from tests.hierarchy import small_learner as small
 
 
+@contextmanager
+def nothing_written_from_the_host():
+    """Raises where a number of the host's is written to places of a device, which has to be waited for."""
+    write = torch.Tensor.__setitem__
+
+    def checked(tensor, index, value):
+        there = isinstance(value, torch.Tensor) and value.device == tensor.device
+        if not there and any(isinstance(part, torch.Tensor) for part in tree_leaves(index)):
+            raise AssertionError(f"{value} is written from the host")
+        write(tensor, index, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "__setitem__", checked)
+        yield
+
+
 def _moved(value):
     if isinstance(value, torch.Tensor):
         return value.to("meta")
@@ -24,6 +43,16 @@ def _moved(value):
         fields = {field.name: _moved(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return dataclasses.replace(value, **fields)
     return tuple(map(_moved, value)) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("value", [-1.0, torch.ones(())])
+def test_a_value_from_the_host_is_noticed(value):
+    device = torch.zeros(3, 4, device="meta")
+    places = torch.zeros(2, dtype=torch.int64, device="meta"), torch.ones(2, dtype=torch.int64, device="meta")
+    with nothing_written_from_the_host(), pytest.raises(AssertionError, match="from the host"):
+        device[places] = value
+    with nothing_written_from_the_host():
+        device.index_put_(places, device.new_full((), -1.0))
 
 
 @pytest.fixture
@@ -57,29 +86,30 @@ def test_a_step_asks_nothing_of_its_device(started):
     passes = Passes(trainer.prototypes)
     products = torch.zeros(trainer.visible["product"], 3, device="meta")
     taught = config.teaching.model_copy(update={"views": ("spectral",)})
-    mined = trainer.miner.extended(given, 5, config.negatives)
-    assert len(mined.products.nodes) == config.batch_size * 3 + config.negatives
-    terms = link_losses(
-        trainer.student,
-        passes,
-        mined,
-        config.weights,
-        trainer.miner.absent(mined),
-        taught,
-        [Teacher(products, products)],
-    )
-    for view in config.distillation.views:
-        more, distilled = distil(
-            config.distillation,
-            config.weights,
+    with nothing_written_from_the_host():
+        mined = trainer.miner.extended(given, 5, config.negatives)
+        assert len(mined.products.nodes) == config.batch_size * 3 + config.negatives
+        terms = link_losses(
             trainer.student,
-            trainer.teacher,
-            trainer.prototypes,
-            trainer.memory,
             passes,
-            given,
-            view,
+            mined,
+            config.weights,
+            trainer.miner.absent(mined),
+            taught,
+            [Teacher(products, products)],
         )
+        for view in config.distillation.views:
+            more, distilled = distil(
+                config.distillation,
+                config.weights,
+                trainer.student,
+                trainer.teacher,
+                trainer.prototypes,
+                trainer.memory,
+                passes,
+                given,
+                view,
+            )
     terms |= more
     assert {"link", "advertiser", "teachers", "distillation", "consistency"} <= set(terms)
     assert {term.device.type for term in terms.values()} == {"meta"}
