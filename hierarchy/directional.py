@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -76,9 +77,11 @@ def transitions(history: History, settings: DirectionalSettings) -> sparse.csr_a
     return table if settings.top is None else strongest(table, settings.top)
 
 
-def directional_vectors(table: sparse.csr_array, dim: int, seed: int = 0, iterations: int = 4) -> DirectionalVectors:
+def directional_vectors(
+    table: sparse.csr_array, dim: int, seed: int = 0, iterations: int = 4, device: torch.device | str = "cpu"
+) -> DirectionalVectors:
     """Two vectors a product from the table of `transitions`: as what was there before, and as what follows."""
-    factors = truncated_svd(table, dim, seed, iterations)
+    factors = truncated_svd(table, dim, seed, iterations, device)
     root = np.sqrt(factors.values)
     return DirectionalVectors(factors.left * root, factors.right * root, factors.values)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -66,7 +67,9 @@ class SpectralVectors:
         return np.asarray(profile @ self.source, np.float32)
 
 
-def spectral_vectors(history: History, settings: SpectralSettings, seed: int = 0) -> SpectralVectors:
+def spectral_vectors(
+    history: History, settings: SpectralSettings, seed: int = 0, device: torch.device | str = "cpu"
+) -> SpectralVectors:
     """Fit vectors to a history. Time and memory as in `truncated_svd`: seconds for a million events at 256 dims.
 
     Raises BadDataError for a history without events.
@@ -75,7 +78,7 @@ def spectral_vectors(history: History, settings: SpectralSettings, seed: int = 0
         raise BadDataError("expected events to take spectral vectors from, got none: choose a later date")
     matrix = normalised(history, settings.user_power, settings.item_power, settings.repeats)
     degree = degrees(history, settings.repeats)[1]
-    factors = truncated_svd(matrix, settings.dim, seed, settings.iterations)
+    factors = truncated_svd(matrix, settings.dim, seed, settings.iterations, device)
     scale = np.maximum(factors.values, 1e-12) ** np.float32(settings.spectrum_power)
     return SpectralVectors(
         source=factors.right * (degree**-settings.source_power)[:, None].astype(np.float32),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -63,14 +64,19 @@ def history_of(edges: TrainingEdges, end: int, num_users: int, num_products: int
     return History(edges.user, edges.product, age, num_users, num_products)
 
 
-def starting_views(config: Structure, history: History, seed: int) -> list[TeacherView]:
+def starting_views(
+    config: Structure, history: History, seed: int, device: torch.device | str = "cpu"
+) -> list[TeacherView]:
     """The views that residuals start from, each with the dimensions asked for (fewer on small data)."""
-    return list(_views(config, history, seed, {"spectral": config.spectral, "directional": config.directional}))
+    dims = {"spectral": config.spectral, "directional": config.directional}
+    return list(_views(config, history, seed, device, dims))
 
 
-def teacher_views(config: Structure, history: History, names: Sequence[str], seed: int) -> tuple[TeacherView, ...]:
+def teacher_views(
+    config: Structure, history: History, names: Sequence[str], seed: int, device: torch.device | str = "cpu"
+) -> tuple[TeacherView, ...]:
     """The views named in `names` with `teacher_dim` dimensions, for `hierarchy.losses.view_distillation`."""
-    return tuple(_views(config, history, seed, dict.fromkeys(names, config.teacher_dim), teacher=True))
+    return tuple(_views(config, history, seed, device, dict.fromkeys(names, config.teacher_dim), teacher=True))
 
 
 def id_tables(
@@ -97,7 +103,12 @@ def id_tables(
 
 
 def _views(
-    config: Structure, history: History, seed: int, dims: dict[str, int], teacher: bool = False
+    config: Structure,
+    history: History,
+    seed: int,
+    device: torch.device | str,
+    dims: dict[str, int],
+    teacher: bool = False,
 ) -> Iterator[TeacherView]:
     if dims.get("spectral"):
         settings = SpectralSettings(
@@ -108,12 +119,13 @@ def _views(
             target_power=config.target_power,
             spectrum_power=config.teacher_spectrum if teacher else config.spectrum_power,
         )
-        spectral = spectral_vectors(history, settings, derive_seed(seed, "spectral"))
+        spectral = spectral_vectors(history, settings, derive_seed(seed, "spectral"), device)
         yield TeacherView("spectral", spectral.source, spectral.target if teacher else spectral.direction)
     if dims.get("directional"):
         counted = DirectionalSettings(config.window, config.decay, config.rho, config.row_power, 0.0, config.user_share)
         follows = transitions(history, counted)
-        directional = directional_vectors(follows, dims["directional"], derive_seed(seed, "directional"))
+        drawn = derive_seed(seed, "directional")
+        directional = directional_vectors(follows, dims["directional"], drawn, device=device)
         yield TeacherView("directional", directional.source, directional.target)
 
 

@@ -184,7 +184,7 @@ def prepare(config: Config, inputs: Mapping[str, ArtifactRef], ctx: RunContext) 
     held = edges.hold_out(config.validation.users) if config.validation.every else None
     history = history_of(edges, end, store.num_nodes["user"], store.num_nodes["product"])
     named = config.teaching.views if config.weights.teachers else ()
-    teachers = teacher_views(config.structure, history, named, ctx.seed)
+    teachers = teacher_views(config.structure, history, named, ctx.seed, placed)
     table = dataclasses.replace(table, teachers=teachers)
     batches = _batches(config, store, table, edges, samplers, visible, ctx.seed)
     torch.manual_seed(derive_seed(ctx.seed, "learner"))
@@ -250,7 +250,7 @@ def _start(config: Config, student: Learner, batches: BatchMaker, history: Histo
     """Put id residuals and the weights of a user's mean where they start."""
     encoder = student.encoder
     encoder.bias.start_with_decay(0, config.history_decay)
-    views = starting_views(config.structure, history, batches.seed)
+    views = starting_views(config.structure, history, batches.seed, batches.device)
     if views:
         rows, dim = encoder.shape.id_rows, encoder.shape.dim
         tables = id_tables(config.structure, views, batches.edges, batches.table, rows, dim)

@@ -7,7 +7,7 @@ from scipy import sparse
 from data.errors import BadDataError, UsageError
 from hierarchy.baselines.spectral import Spectral
 from hierarchy.spectral import SpectralSettings, spectral_vectors
-from hierarchy.subspace import truncated_svd
+from hierarchy.subspace import _device_factors, _factors, truncated_svd
 from tests.hierarchy.test_baselines import history, random_history
 
 
@@ -72,3 +72,13 @@ def test_what_cannot_be_is_refused():
         spectral_vectors(history(), SpectralSettings())
     with pytest.raises(UsageError, match="at least 1 dimension"):
         spectral_vectors(random_history(), SpectralSettings(0))
+
+
+def test_a_device_finds_the_factors_of_the_host():
+    """`_device_factors` runs on any device; here on the CPU, against the host's own."""
+    matrix = sparse.random_array((60, 40), density=0.2, random_state=np.random.default_rng(0), dtype=np.float32)
+    matrix, start = sparse.csr_array(matrix), np.random.default_rng(1).standard_normal((40, 40), np.float32)
+    found = [_factors(matrix, start.copy(), 4), _device_factors(matrix, start.copy(), 4, "cpu")]
+    for basis, left, values, turn in found:
+        np.testing.assert_allclose((left * values) @ turn @ basis.T, matrix.toarray(), atol=1e-4)
+    np.testing.assert_allclose(found[0][2], found[1][2], rtol=1e-4)
