@@ -84,6 +84,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _measure(asked: Protocol, methods: Sequence[str], search: Search, options: argparse.Namespace) -> None:
     """Tune and test all methods on one set; a method's rows are written when it is done, comparisons at the end."""
+    search.forget()
     names = list(dict.fromkeys([*([options.reference] if options.reference else []), *methods]))
     names = [name for name in names if search.suits(name, asked.valid.known)]
     found: dict[tuple[str, str], dict[str, Found]] = {}

@@ -57,6 +57,12 @@ class LearnedRetrieval:
         later.learned = found.with_products(before.products, before.popularity)
         return later
 
+    def with_popularity(self, factor: float) -> LearnedRetrieval:
+        """The same with the learned popularity scale times `factor`."""
+        changed = copy(self)
+        changed.learned = self.learned.with_popularity(factor)
+        return changed
+
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
         return self.learned.scores(users)
@@ -115,11 +121,11 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
         "item_budget": {"recent": 0, "uniform": 0, "two_hop": 0, "links": 0},
         "full_softmax": 100_000,
         "advertiser_negatives": 0,
-        "batch_size": 1024,
-        "epochs": 10.0,
+        "batch_size": 4096,
+        "epochs": 8.0,
         "warmup_steps": 1_000_000,
-        "lr": 1e-3,
-        "id_lr": 2e-4,
+        "lr": 2e-3,
+        "id_lr": 5e-4,
         "bias_lr": 5e-3,
         "dropout": 0.5,
         "id_dropout": 0.0,
@@ -136,19 +142,23 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
         }
     else:
         recipe |= {
+            # With the popularity of a product beside them, vectors of users and products have 253 components.
+            "dim": 252,
             "history": "others",
             "rows": "users",
             "asked_share": 0.3,
             "user_budget": {"recent": 128, "uniform": 0, "two_hop": 0, "links": 0},
-            "epochs": 100.0,
+            "batch_size": 1024,
+            "epochs": 60.0,
             "lr": 3e-4,
             "id_lr": 3e-4,
             "dropout": 0.3,
+            "weights": {"teachers": 3.0},
             "layers": 0,
             "repeats": False,
             "bias_off": ("rank", "age"),
             "structure": {
-                "spectral": 256,
+                "spectral": 252,
                 "user_power": 0.4,
                 "item_power": 0.4,
                 "source_power": 0.3,

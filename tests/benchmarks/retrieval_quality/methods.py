@@ -26,6 +26,8 @@ from hierarchy.recall import Inductive
 from hierarchy.spectral import SpectralSettings, spectral_vectors
 from tests.benchmarks.retrieval_quality.protocols import Known
 
+_FEW = 200_000
+"""Events up to which a table of all pairs of what users had, in whatever order, is made for the learner."""
 Setting = dict[str, Any]
 Space = Mapping[str, Sequence[Any]]
 """Values to choose from, by name of the setting."""
@@ -199,13 +201,50 @@ def _told(known: Known) -> bool:
 
 
 def _learner(known: Known) -> Space:
-    return {"epochs": (10.0, 5.0, 20.0), "dropout": (0.5, 0.3), "id_lr": (2e-4, 1e-4, 5e-4)}
+    """Fields of the learner's configuration over the recipe of learner.config_of."""
+    if _ordered(known):
+        views = ((128, 128), (192, 64), (224, 32))
+        return {
+            "epochs": (8.0, 5.0, 12.0),
+            "lr": (2e-3, 1e-3, 5e-4),
+            "id_lr": (5e-4, 2.5e-4, 1e-3),
+            "dropout": (0.5, 0.4, 0.6),
+            "history_decay": (0.75, 0.65, 0.85),
+            "structure": [{"spectral": one, "directional": other} for one, other in views],
+        }
+    space: dict[str, Sequence[Any]] = {
+        "epochs": (60.0, 40.0, 100.0),
+        "id_lr": (3e-4, 2e-4, 6e-4),
+        "dropout": (0.3, 0.1, 0.5),
+        "weights": [{"teachers": weight} for weight in (3.0, 1.0, 6.0, 12.0)],
+        "asked_share": (0.3, 0.2, 0.5),
+    }
+    if len(known.history.user) > _FEW:
+        return {**space, "teaching": [{"perplexity": value} for value in (100.0, 50.0, 200.0)]}
+    alone = {"spectral": 0, "directional": 252, "user_share": 1.0, "row_power": 0.25, "rho": 1.0, "teacher_dim": 512}
+    teachings = [{"views": ("directional",), "perplexity": value} for value in (100.0, 30.0, 300.0)]
+    return {**space, "epochs": (20.0, 5.0, 60.0), "structure": (alone,), "teaching": teachings}
+
+
+def _learner_cold(known: Known) -> Space:
+    """What is asked for has no id and no popularity, so neither may matter much to what is learned."""
+    return {
+        "id_dropout": (1.0, 0.5, 0.9),
+        "epochs": (10.0, 5.0, 20.0),
+        "lr": (3e-4, 1e-3, 1e-4),
+        "dropout": (0.5, 0.3, 0.6),
+        "history_decay": (0.9, 0.75, 0.97),
+        "popularity": (0.0, 0.3),
+        "temperature": (0.07, 0.15),
+    }
 
 
 def _fit_learner(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
     from tests.benchmarks.retrieval_quality import learner  # here: it takes torch and the pipeline
 
-    return learner.fit(known.history, known.content, known.time_kind, setting, seed, device)
+    own = {name: value for name, value in setting.items() if name != "popularity"}
+    found = learner.fit(known.history, known.content, known.time_kind, own, seed, device)
+    return found if "popularity" not in setting else found.with_popularity(setting["popularity"])
 
 
 METHODS: tuple[Method, ...] = (
@@ -227,6 +266,7 @@ METHODS: tuple[Method, ...] = (
     Method("lightgcn", _fitted(lightgcn, (100, 50, 200, 400)), _fit_lightgcn),
     Method("sasrec", _fitted(sasrec, (40, 20, 80)), _fit_sasrec, _ordered),
     Method("learner", _learner, _fit_learner),
+    Method("learner-cold", _learner_cold, _fit_learner, _told),
     Method("dropoutnet", _fitted(dropoutnet, (30, 15, 60)), _fit_dropoutnet, _told),
     Method("content", _content, _fit_content, _told),
 )

@@ -23,6 +23,7 @@ from tests.benchmarks.retrieval_quality.protocols import Exam, Known, Protocol
 
 COLUMNS = ("set", "method", "question", "trial", "seed", "setting", "metric", "value", "seconds", "git_sha", "date")
 _commit = functools.cache(rows.commit)
+_KEPT = 12  # fitted methods
 Chosen = dict[str, Setting]
 """The setting chosen for each question."""
 
@@ -71,8 +72,11 @@ class Search:
             for question, value in values.items():
                 if question not in best or value > best[question][0]:
                     best[question] = value, setting
-        self._parts.clear()
         return {question: setting for question, (_, setting) in best.items()}
+
+    def forget(self) -> None:
+        """Let go of what was fitted: exams of different sets have the same names."""
+        self._parts.clear()
 
     def answer(
         self, name: str, setting: Setting, exam: Exam, questions: Sequence[Question], depth: int, seed: int
@@ -84,19 +88,21 @@ class Search:
         return rank(scorer, questions, exam.users, depth)
 
     def fit(self, name: str, setting: Setting, exam: Exam, seed: int) -> Inductive:
-        """A fitted method; the parts of a sum are kept for the next weights, the newest few."""
+        """A fitted method, or the sum of several."""
         names = name.split("+")
         if len(names) == 1:
-            return self._method(name).fit(exam.known, setting, seed, self.device)
-        parts = []
-        for part, own in zip(names, setting["parts"], strict=True):
-            key = (exam.name, part, json.dumps(own), str(seed))
-            if key not in self._parts:
-                while len(self._parts) > 3:
-                    del self._parts[next(iter(self._parts))]
-                self._parts[key] = self._method(part).fit(exam.known, own, seed, self.device)
-            parts.append(self._parts[key])
+            return self._fitted(name, setting, exam, seed)
+        parts = [self._fitted(part, own, exam, seed) for part, own in zip(names, setting["parts"], strict=True)]
         return Blend(parts, [1.0, *(setting[f"weight of {part}"] for part in names[1:])], setting["scale"])
+
+    def _fitted(self, name: str, setting: Setting, exam: Exam, seed: int) -> Inductive:
+        """One method; the newest few are kept, for the next weights of a sum and for the tests of one."""
+        key = (exam.name, name, json.dumps(setting), str(seed))
+        if key not in self._parts:
+            while len(self._parts) >= _KEPT:
+                del self._parts[next(iter(self._parts))]
+            self._parts[key] = self._method(name).fit(exam.known, setting, seed, self.device)
+        return self._parts[key]
 
     def _method(self, name: str) -> Method:
         return next(method for method in self.methods if method.name == name)
