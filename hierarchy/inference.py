@@ -15,6 +15,7 @@ from graph.store import GraphStore
 from hierarchy.batches import make_samplers
 from hierarchy.blend import blended
 from hierarchy.content import WITH_ID, ContentTable, open_content
+from hierarchy.lending import Lending, lent
 from hierarchy.model import Learner
 from hierarchy.popularity import log_popularity
 from hierarchy.prototypes import Prototypes
@@ -105,6 +106,11 @@ class FrozenLearner:
         return float(self.described["config"].get("blend", 0.0))
 
     @property
+    def lending(self) -> Lending:
+        """Who lends id residuals to what has none."""
+        return Lending(**self.described["config"].get("lending", {"neighbours": 0}))
+
+    @property
     def popularity_days(self) -> float | None:
         """Days that popularity counts events of; None: all."""
         days = self.described["config"].get("popularity_days")
@@ -133,13 +139,14 @@ class EntityEncoder:
         self.samplers = make_samplers(self.store, *budgets, learner.device)
         known = {k: learner.ref.table(f"known_{k}.parquet")["entity_id"].combine_chunks() for k in WITH_ID}
         gated = bool(self.learner.model.encoder.shape.gate)
-        self.table = open_content(features, self.store, known, gated).to(learner.device)
+        table = open_content(features, self.store, known, gated).to(learner.device)
+        self.encoder, self.table = lent(learner.lending, learner.model.encoder, table)
 
     def encode(self, kind: str, nodes: NDArray[np.int64], time: int) -> Vectors:
         """Unit vectors (B, Q, d) of internal ids of one type as of `time` [us]."""
         times = np.full(len(nodes), time, np.int64)
         return encode_nodes(
-            self.learner.model.encoder,
+            self.encoder,
             self.learner.prototypes,
             self.table,
             self.samplers[kind],

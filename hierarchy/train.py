@@ -25,6 +25,7 @@ from hierarchy.bias import BIASES
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.edges import Batch, TrainingEdges
 from hierarchy.engaged import Engaged
+from hierarchy.lending import Lending
 from hierarchy.model import Learner
 from hierarchy.objective import Distillation, LossWeights, Teaching
 from hierarchy.passes import Precision, allow_tf32
@@ -121,6 +122,7 @@ class Config(StageConfig):
         description="Events at which a product's or advertiser's vector is half the graph's, half its content's; 0: "
         "all the graph's. Training ends with primitives settling on the same mixture, and is else the same.",
     )
+    lending: Lending = Field(default=Lending(), description="Id residuals for entities that have none.")
     teacher_momentum: float = Field(default=0.95, ge=0, lt=1, description="Ceiling of the EMA momentum per step.")
     weights: LossWeights = Field(default=LossWeights(), description="Loss weights.")
     distillation: Distillation = Field(default=Distillation(), description="Cross-view distillation.")

@@ -18,6 +18,7 @@ from hierarchy.alarms import require_finite
 from hierarchy.batches import BatchMaker, StepInput
 from hierarchy.dropout import with_dropped
 from hierarchy.inference import encode_nodes
+from hierarchy.lending import lent
 from hierarchy.memory import VectorMemory
 from hierarchy.mining import Miner
 from hierarchy.model import Learner
@@ -111,6 +112,7 @@ class Trainer:
                 if (step + 1) % self.config.checkpoint_every == 0:
                     self._save(path, step + 1)
                 progress.advance()
+        self._captured.forget()
         self._finish()
         self.wait_share = batches.wait_share
 
@@ -238,20 +240,24 @@ class Trainer:
         self.memory.push(everything[on_device(order, self.device)])
         self.born, self.best = True, Best()
 
-    def _some(self, kind: str, prototypes: Prototypes, engaged: bool, blend: float = 0.0) -> torch.Tensor:
+    def _some(self, kind: str, prototypes: Prototypes, engaged: bool, as_served: bool = False) -> torch.Tensor:
         """The teacher's vectors (n, d) of some of a type, `init_vectors` at most; `engaged`: of those with events."""
         nodes = np.arange(self.visible[kind])
         if engaged:
             times = np.full(len(nodes), self.end, np.int64)
             nodes = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
         rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
-        return self._vectors(kind, np.sort(rng.permutation(nodes)[: self.config.init_vectors]), prototypes, blend)
+        return self._vectors(kind, np.sort(rng.permutation(nodes)[: self.config.init_vectors]), prototypes, as_served)
 
-    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes, blend: float = 0.0) -> torch.Tensor:
-        """The teacher's vectors (n, d) of nodes at the end of the past; the first of several."""
+    def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes, as_served: bool = False) -> torch.Tensor:
+        """The teacher's vectors (n, d) of nodes at the end of the past; the first of several. `as_served`: with loans
+        of residuals and the blend, as the frozen learner will make them."""
         times = np.full(len(nodes), self.end, np.int64)
         sampler, table = self.samplers[kind], self.batches.table
-        encoder, seed = self.teacher.encoder, self.sampling_seed
+        encoder, seed, blend = self.teacher.encoder, self.sampling_seed, 0.0
+        if as_served:
+            encoder, table = lent(self.config.lending, encoder, table)
+            blend = self.config.blend
         vectors = encode_nodes(encoder, prototypes, table, sampler, kind, nodes, times, seed, blend=blend)
         return on_device(vectors[:, 0], self.device)
 
@@ -287,7 +293,7 @@ class Trainer:
         """Let primitives settle on the products, which are what they divide, as the final teacher sees them."""
         config = self.config.distillation
         if config.settle:
-            vectors = self._some("product", self.prototypes, engaged=False, blend=self.config.blend)
+            vectors = self._some("product", self.prototypes, engaged=False, as_served=True)
             self.prototypes.settle(vectors, config.settle, partial(balanced, config))
 
     def _state(self, *names: str) -> dict[str, torch.Tensor]:

@@ -26,6 +26,7 @@ from graph.store import NODE_TYPES, GraphStore
 from hierarchy.bags import Vectors
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.inference import FrozenLearner, encode_nodes
+from hierarchy.lending import lent
 from hierarchy.levels import bags_of, published
 from hierarchy.tokens import token_table
 
@@ -76,7 +77,8 @@ def embed_new(
     times = np.full(len(ids), as_of, np.int64)
     table = _with_content(learner, frozen.features, store, kind, new)
     seed = learner.described["sampling_seed"]
-    parts = (learner.model.encoder, learner.prototypes, table, sampler, kind, nodes, times, seed)
+    encoder, table = lent(learner.lending, learner.model.encoder, table)
+    parts = (encoder, learner.prototypes, table, sampler, kind, nodes, times, seed)
     vectors = (
         encode_nodes(*parts, blend=learner.blend)[:, 0]
         if ids

@@ -7,8 +7,10 @@ cost what the device needs.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,6 +52,11 @@ class Captured:
         """Forms that have been recorded."""
         return len(self._recorded)
 
+    def forget(self) -> None:
+        """Let go of what was recorded, and of its memory."""
+        self._recorded.clear()
+        self._calls.clear()
+
     def _found(self, given: tuple[Any, ...]) -> Any:
         tensors: list[torch.Tensor] = []
         form = _form(given, tensors)
@@ -71,7 +78,7 @@ class _Recording:
         own = _filled(given, iter(self._inputs))
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may allocate meanwhile: only calls of this one are held to what can be recorded.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with _nothing_collected(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._found = function(*own)
 
     def replay(self, tensors: list[torch.Tensor]) -> Any:
@@ -81,6 +88,19 @@ class _Recording:
         self._last = list(tensors)
         self._graph.replay()
         return self._found
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Garbage goes before: a graph that is destroyed while another is recorded would spoil that one."""
+    gc.collect()
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _form(value: Any, tensors: list[torch.Tensor]) -> Hashable:

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(DEFAULT), help="methods of retrieval_quality/methods.py, or sums")
     parser.add_argument("--trials", type=int, default=20, help="settings tried for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the search and of the first test fit")
-    parser.add_argument("--repeats", type=int, default=1, help="test fits, each with its own seed")
+    parser.add_argument("--repeats", type=int, default=1, help="test fits of learned methods, each with its own seed")
     parser.add_argument(
         "--reference", default=None, help="method that the others are compared with (default: the first)"
     )
@@ -94,7 +94,8 @@ def _measure(asked: Protocol, methods: Sequence[str], search: Search, options: a
         chosen = search.choose(name, asked)
         print(f"{asked.name} {name}: {chosen}", file=sys.stderr, flush=True)
         for exam in asked.tests:
-            rows.write(options.csv, _test(asked, exam, name, chosen, search, options.repeats, found), **common)
+            repeats = options.repeats if search.learned(name) else 1
+            rows.write(options.csv, _test(asked, exam, name, chosen, search, repeats, found), **common)
     for (exam, question), by_method in found.items():
         what = f"{asked.name}, {exam}, {question}"
         gaps = figures.differences(asked, what, names[0], by_method, options.seed)

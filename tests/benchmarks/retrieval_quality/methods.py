@@ -38,12 +38,14 @@ def _always(known: Known) -> bool:
 
 
 class Method(NamedTuple):
-    """A retrieval method. `fit(known, setting, seed, device)` gives a scorer; `suits` says where it can run at all."""
+    """A retrieval method. `fit(known, setting, seed, device)` gives a scorer; `suits` says where it can run at all;
+    `learned` methods differ by more than rounding from seed to seed."""
 
     name: str
     space: Callable[[Known], Space]
     fit: Callable[[Known, Setting, int, str], Inductive]
     suits: Callable[[Known], bool] = _always
+    learned: bool = False
 
 
 def weights(parts: Sequence[str]) -> Space:
@@ -263,11 +265,11 @@ METHODS: tuple[Method, ...] = (
         lambda known, setting, seed, device: TransitionGraph(known.history, known.content, **setting),
         _ordered,
     ),
-    Method("lightgcn", _fitted(lightgcn, (100, 50, 200, 400)), _fit_lightgcn),
-    Method("sasrec", _fitted(sasrec, (40, 20, 80)), _fit_sasrec, _ordered),
-    Method("learner", _learner, _fit_learner),
-    Method("learner-cold", _learner_cold, _fit_learner, _told),
-    Method("dropoutnet", _fitted(dropoutnet, (30, 15, 60)), _fit_dropoutnet, _told),
+    Method("lightgcn", _fitted(lightgcn, (100, 50, 200, 400)), _fit_lightgcn, learned=True),
+    Method("sasrec", _fitted(sasrec, (40, 20, 80)), _fit_sasrec, _ordered, True),
+    Method("learner", _learner, _fit_learner, learned=True),
+    Method("learner-cold", _learner_cold, _fit_learner, _told, True),
+    Method("dropoutnet", _fitted(dropoutnet, (30, 15, 60)), _fit_dropoutnet, _told, True),
     Method("content", _content, _fit_content, _told),
 )
 """Every method by order of the tables; some of them joined by "+" are their weighted sum."""

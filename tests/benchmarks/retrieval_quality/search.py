@@ -55,6 +55,10 @@ class Search:
         """Whether a method, or every part of a sum, can run on what is known."""
         return all(self._method(part).suits(known) for part in name.split("+"))
 
+    def learned(self, name: str) -> bool:
+        """Whether a method, or a part of a sum, differs from seed to seed."""
+        return any(self._method(part).learned for part in name.split("+"))
+
     def choose(self, name: str, protocol: Protocol) -> Chosen:
         """The best setting of a method for each validation question, by recall@k of the protocol."""
         key = (protocol.name, name)

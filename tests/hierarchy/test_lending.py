@@ -1,0 +1,113 @@
+"""Loans of id residuals, against the same arithmetic in numpy, and what depends on them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from graph.store import NODE_TYPES
+from hierarchy.inference import EntityEncoder, FrozenLearner
+from hierarchy.lending import Lending, lent
+from tests.hierarchy import small_learner as small
+
+CONFIG = Lending(neighbours=3, power=2.0)
+
+
+@pytest.fixture
+def trained(inputs):
+    """An encoder whose residuals are no zeros, and a table in which every third product has none."""
+    trainer = small.prepared(inputs, id_floor=1)
+    encoder, table = trainer.student.encoder, trainer.batches.table
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for ids in (encoder.source_ids, encoder.target_ids):
+            ids[1:].normal_(generator=generator)
+    rows = table.id_rows.clone()
+    first, last = _products(table)
+    rows[first:last:3] = 0
+    return encoder, dataclasses.replace(table, id_rows=rows)
+
+
+def _products(table):
+    code = NODE_TYPES.index("product")
+    return int(table.offsets[code]), int(table.offsets[code + 1])
+
+
+def _expected(encoder, table, node):
+    first, last = _products(table)
+    content = table.content[first:last, : table.content_dim].numpy().astype(np.float64)
+    content /= np.maximum(np.linalg.norm(content, axis=1, keepdims=True), 1e-12)
+    rows = table.id_rows[first:last].numpy()
+    cosine = content @ content[node]
+    near = sorted(np.flatnonzero(rows > 0), key=lambda other: -cosine[other])[: CONFIG.neighbours]
+    weight = np.maximum(cosine[near], 0.0) ** CONFIG.power
+    return [
+        (weight / weight.sum()) @ ids.detach().numpy()[rows[near]] for ids in (encoder.source_ids, encoder.target_ids)
+    ]
+
+
+def test_a_loan_is_the_weighted_mean_of_the_nearest_residuals(trained):
+    encoder, table = trained
+    before = encoder.source_ids.detach().clone()
+    grown, with_loans = lent(CONFIG, encoder, table)
+    first, last = _products(table)
+    borrowers = np.flatnonzero(table.id_rows[first:last].numpy() == 0)
+    assert len(borrowers) > 5
+    for node in borrowers:
+        row = int(with_loans.id_rows[first + node])
+        assert row >= len(before)
+        for ids, wanted in zip((grown.source_ids, grown.target_ids), _expected(encoder, table, node), strict=True):
+            np.testing.assert_allclose(ids[row].detach().numpy(), wanted, atol=1e-5)
+    assert torch.equal(encoder.source_ids, before)
+    kept = table.id_rows > 0
+    assert torch.equal(with_loans.id_rows[kept], table.id_rows[kept])
+    assert torch.equal(grown.source_ids[: len(before)], before)
+
+
+def test_a_loan_does_not_depend_on_who_else_borrows(trained):
+    encoder, table = trained
+    first, _ = _products(table)
+    grown, with_loans = lent(CONFIG, encoder, table)
+    alone = table.content.clone()
+    others = torch.nonzero(table.id_rows == 0)[:, 0]
+    others = others[others != first]
+    alone[others, : table.content_dim] = 0.0
+    single, with_one = lent(CONFIG, encoder, dataclasses.replace(table, content=alone))
+    rows = int(with_loans.id_rows[first]), int(with_one.id_rows[first])
+    assert torch.equal(grown.target_ids[rows[0]], single.target_ids[rows[1]])
+
+
+def test_what_says_nothing_or_is_like_nothing_gets_nothing(trained):
+    encoder, table = trained
+    first, _ = _products(table)
+    content = table.content.clone()
+    content[first, : table.content_dim] = 0.0
+    content[first + 3, : table.content_dim] = -content[first + 4, : table.content_dim]
+    everything = table.id_rows > 0
+    content[everything, : table.content_dim] = content[first + 4, : table.content_dim].clone()
+    grown, with_loans = lent(CONFIG, encoder, dataclasses.replace(table, content=content))
+    assert int(with_loans.id_rows[first]) == 0
+    assert not grown.target_ids[int(with_loans.id_rows[first + 3])].any()
+
+
+def test_switched_off_nothing_changes(trained):
+    encoder, table = trained
+    assert lent(Lending(neighbours=0), encoder, table) == (encoder, table)
+
+
+def test_a_served_product_without_a_residual_borrows_one(root, inputs):
+    found = {}
+    for neighbours in (0, 3):
+        config = {"id_floor": 4, "lending": {"neighbours": neighbours}}
+        learner = small.trained(root, inputs, f"lends_{neighbours}", **config)
+        frozen = FrozenLearner.open(learner)
+        assert frozen.lending.neighbours == neighbours
+        encoder = EntityEncoder(frozen, inputs["graph"], inputs["features"])
+        nodes = np.arange(encoder.store.num_nodes["product"])
+        known = set(learner.table("known_product.parquet")["entity_id"].to_pylist())
+        has = np.array([name in known for name in encoder.store.entity_ids("product").to_pylist()])
+        found[neighbours] = encoder.encode("product", nodes, small.before(small.T0))[:, 0]
+    assert 0 < has.sum() < len(has)
+    moved = np.abs(found[0] - found[3]).max(axis=1)
+    assert (moved[~has] > 1e-4).mean() > 0.5
