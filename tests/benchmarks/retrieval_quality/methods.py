@@ -231,13 +231,13 @@ def _learner(known: Known) -> Space:
 def _learner_cold(known: Known) -> Space:
     """What is asked for has no id and no popularity, so neither may matter much to what is learned."""
     return {
-        "id_dropout": (1.0, 0.5, 0.9),
+        "id_dropout": (0.5, 0.25, 0.75),
         "epochs": (10.0, 5.0, 20.0),
-        "lr": (3e-4, 1e-3, 1e-4),
-        "dropout": (0.5, 0.3, 0.6),
-        "history_decay": (0.9, 0.75, 0.97),
-        "popularity": (0.0, 0.3),
-        "temperature": (0.07, 0.15),
+        "lr": (1e-3, 3e-4),
+        "dropout": (0.3, 0.5),
+        "history_decay": (0.97, 0.9, 0.75),
+        "popularity": (0.0, 0.2),
+        "lending": [{"neighbours": count, "power": power} for count in (20, 40) for power in (4.0, 2.0, 8.0)],
     }
 
 
