@@ -105,7 +105,7 @@ class BatchMaker:
         self._with_edges = {kind: np.flatnonzero(count) for kind, count in counts.items()}
         self._no = store.csr(DISLIKES) if disliked else None
         self._tokenless: Candidates | None = None
-        self._seeds = Captured(self._sampled, self.device, fresh=True)
+        self._seeds = Captured(self._sampled, self.device, fresh=True) if full else self._sampled
 
     def draw(self, step: int, size: int, negatives: int, advertiser_negatives: int, hide_target: float) -> StepInput:
         """Input of 0-based `step`: `size` edges, as many in-batch candidates and `negatives` uniform ones.

@@ -175,11 +175,11 @@ def test_a_step_on_a_gpu_has_the_losses_of_the_cpu(inputs):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("changes", [{"full_softmax": 100}, {"dropout": 0.3, "hard_negatives": 1, "hard_every": 3}])
+@pytest.mark.parametrize("changes", [{}, {"dropout": 0.3, "token_dropout": 0.1}])
 def test_recorded_steps_have_the_losses_of_plain_ones(inputs, changes):
     losses = []
     for most in (0, 12):
-        config = train.Config(**{**small.CONFIG, "steps": 40, "warmup_steps": 10, **changes})
+        config = train.Config(**{**small.CONFIG, "steps": 40, "warmup_steps": 10, "full_softmax": 100, **changes})
         trainer, _ = train.prepare(config, inputs, RunContext(threads=1, device="cuda"))
         trainer._captured.most = trainer.batches._seeds.most = most
         terms = [trainer.step(step, trainer.draw(step)) for step in range(40)]
