@@ -30,6 +30,7 @@ class Lending(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     neighbours: int = Field(default=20, ge=0, description="Nearest entities by content that lend; 0: nobody does.")
     power: float = Field(default=4.0, ge=0, description="A neighbour's weight is its cosine to this power.")
+    every: int = Field(default=50, ge=1, description="Steps of training between two reckonings of what is lent.")
 
 
 @torch.no_grad()
@@ -45,12 +46,8 @@ def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tupl
     id_rows, loans = table.id_rows.clone(), []
     first = len(encoder.source_ids)
     for kind in WITH_ID:
+        content, lenders, borrowers = _sides(table, kind)
         own = _of(table, kind)
-        content = normalize(table.content[own, : -len(NODE_TYPES)], dim=1)
-        has, told = table.id_rows[own] > 0, content.abs().amax(dim=1) > 0
-        lenders = torch.nonzero(has & told)[:, 0]
-        lenders = lenders[:: -(-len(lenders) // _LENDERS) or 1]
-        borrowers = torch.nonzero(~has & told)[:, 0]
         if not len(lenders) or not len(borrowers):
             continue
         rows = table.id_rows[own][lenders]
@@ -71,11 +68,67 @@ def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tupl
     return grown, dataclasses.replace(table, id_rows=id_rows)
 
 
-def _nearest(config: Lending, content: torch.Tensor, lenders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places int64 (b, k) of the nearest lenders, and weights (b, k) that sum to 1, or are 0 where nothing is near."""
-    cosine, place = (content @ lenders.t()).topk(min(config.neighbours, len(lenders)), dim=1)
+def _sides(table: ContentTable, kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Unit content (n, D) of a type, and who of it lends and who borrows, int64."""
+    own = _of(table, kind)
+    content = normalize(table.content[own, : -len(NODE_TYPES)], dim=1)
+    has, told = table.id_rows[own] > 0, content.any(dim=1)
+    lenders, borrowers = torch.nonzero(has & told)[:, 0], torch.nonzero(~has & told)[:, 0]
+    return content, lenders[:: -(-len(lenders) // _LENDERS) or 1], borrowers
+
+
+def _nearest(
+    config: Lending, content: torch.Tensor, lenders: torch.Tensor, itself: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Places int64 (b, k) of the nearest lenders, and weights (b, k) that sum to 1, or are 0 where nothing is near.
+
+    `itself` bool (b, lenders): who is the borrower.
+    """
+    cosine = content @ lenders.t()
+    if itself is not None:
+        cosine = cosine.masked_fill(itself, -1.0)
+    cosine, place = cosine.topk(min(config.neighbours, len(lenders)), dim=1)
     weight = cosine.clamp_min(0.0) ** config.power * (cosine > 0)
     return place, weight / weight.sum(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+class Loans(nn.Module):
+    """What the neighbours of each entity with a residual would lend it, for training: a dropped residual is replaced by
+    its loan, as if the entity had never been seen. Without gradient, and as of the last `refresh`.
+
+    source, target (R, d): the loan of row r of the id tables is in row r - 1, so beside tables of R + 1 rows it is row
+    R + r. Memory: as two id tables, and k places and weights a row.
+    """
+
+    source: torch.Tensor
+    target: torch.Tensor
+
+    def __init__(self, config: Lending, table: ContentTable, rows: int, dim: int) -> None:
+        """`rows`: R. Time as in `lent`, with every entity a borrower; nobody lends to itself."""
+        super().__init__()
+        device = table.content.device
+        self._rows = torch.zeros((rows, max(1, config.neighbours)), dtype=torch.int64, device=device)
+        self._weight = torch.zeros(self._rows.shape, device=device)
+        for name in ("source", "target"):
+            self.register_buffer(name, torch.zeros((rows, dim), device=device))
+        for kind in WITH_ID:
+            self._plan(config, table, kind)
+
+    def _plan(self, config: Lending, table: ContentTable, kind: str) -> None:
+        content, lenders, _ = _sides(table, kind)
+        rows = table.id_rows[_of(table, kind)]
+        for some in torch.nonzero(rows > 0)[:, 0].split(_ROWS) if len(lenders) > 1 else ():  # type: ignore[no-untyped-call]
+            place, weight = _nearest(config, content[some], content[lenders], itself=lenders[None, :] == some[:, None])
+            own = rows[some] - 1
+            self._rows[own, : place.shape[1]], self._weight[own, : place.shape[1]] = rows[lenders][place], weight
+
+    @torch.no_grad()
+    def refresh(self, encoder: InterestEncoder) -> None:
+        """Reckon with the residuals as they are now."""
+        for loans, ids in zip((self.source, self.target), _roles(encoder), strict=True):
+            for start in range(0, len(loans), _ROWS):
+                part = slice(start, start + _ROWS)
+                loans[part] = (ids[self._rows[part]] * self._weight[part][..., None]).sum(dim=1)
 
 
 def _roles(encoder: InterestEncoder) -> tuple[torch.Tensor, torch.Tensor]:

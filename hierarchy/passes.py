@@ -22,7 +22,7 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True)
 class Passes:
-    """How the encoders of a step are called. `prototypes` is None until they are born.
+    """How the encoders of a step are called. `prototypes` is None until they are born. `loans`: as of the encoder.
 
     precision: "fp32"; "tf32", where matrix products round their inputs to 10 bits on a GPU; "bf16", where in addition
     the encoder computes in bfloat16. Vectors come back in fp32, and what follows (logits, Sinkhorn, losses) is not
@@ -31,11 +31,12 @@ class Passes:
 
     prototypes: Prototypes | None
     precision: Precision = "fp32"
+    loans: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def encode(self, encoder: InterestEncoder, seeds: Seeds, latents: int = 1) -> torch.Tensor:
         """Unit vectors (B, `latents`, d), fp32."""
         with self._autocast(seeds.content.device):
-            vectors: torch.Tensor = encoder(seeds, self.prototypes, latents)
+            vectors: torch.Tensor = encoder(seeds, self.prototypes, latents, self.loans)
         return vectors.float()
 
     def encode_all(self, encoder: InterestEncoder, seeds: Seeds) -> torch.Tensor:

@@ -56,14 +56,23 @@ class Seeds:
         """The same seeds with nothing known of themselves but their tokens."""
         return dataclasses.replace(self, content=torch.zeros_like(self.content))
 
-    def with_ids_dropped(self, share: float, generator: torch.Generator) -> Seeds:
-        """Each id residual, of seeds and tokens, dropped with chance `share` (DropoutNet: Volkovs et al., 2017)."""
+    def with_ids_dropped(self, share: float, generator: torch.Generator, loans: int = 0) -> Seeds:
+        """Each id residual, of seeds and tokens, dropped with chance `share` (DropoutNet: Volkovs et al., 2017).
+
+        With `loans` > 0 the loan, so many rows further on, takes its place.
+        """
         if not share:
             return self
         device = generator.device
+        rows = self.id_row, self.token_id_row
         own = torch.rand(self.id_row.shape, generator=generator, device=device) >= share
         others = torch.rand(self.token_id_row.shape, generator=generator, device=device) >= share
-        return dataclasses.replace(self, id_row=self.id_row * own, token_id_row=self.token_id_row * others)
+        kept = (torch.where(there, row, _lent(row, loans)) for row, there in zip(rows, (own, others), strict=True))
+        return dataclasses.replace(self, **dict(zip(("id_row", "token_id_row"), kept, strict=True)))
+
+
+def _lent(row: torch.Tensor, loans: int) -> torch.Tensor:
+    return torch.where(row > 0, row + loans, 0) if loans else torch.zeros_like(row)
 
 
 def gather(table: ContentTable, kind: str, nodes: Integers, tokens: TokenSet) -> Seeds:

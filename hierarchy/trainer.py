@@ -18,7 +18,7 @@ from hierarchy.alarms import require_finite
 from hierarchy.batches import BatchMaker, StepInput
 from hierarchy.dropout import with_dropped
 from hierarchy.inference import encode_nodes
-from hierarchy.lending import lent
+from hierarchy.lending import Loans, lent
 from hierarchy.memory import VectorMemory
 from hierarchy.mining import Miner
 from hierarchy.model import Learner
@@ -72,6 +72,11 @@ class Trainer:
         self.seed, self.sampling_seed, self.device = seed, derive_seed(seed, "tokens"), batches.device
         self.student = student.to(self.device)
         self.teacher = make_teacher(self.student)
+        # Nobody borrows in training but what has lost its residual for a step.
+        self.loans: Loans | None = None
+        if config.lending.neighbours and config.id_dropout:
+            rows = self.student.encoder.shape.id_rows
+            self.loans = Loans(config.lending, batches.table, rows, config.dim)
         sizes = tuple(level.k for level in config.levels)
         self.prototypes = Prototypes(sizes, config.dim, config.hub_parents, config.hub_children).to(self.device)
         self.before = before
@@ -80,7 +85,7 @@ class Trainer:
             before.place(self.prototypes)
             if config.warm.anchor:
                 temperature = config.distillation.student_temp
-                self.anchor = Anchor(self.student, self.prototypes, config.precision, temperature)
+                self.anchor = Anchor(self.student, self.prototypes, self.passes(), temperature)
         self.memory = VectorMemory(config.distillation.queue, config.dim).to(self.device)
         self.optimizer = make_optimizer(config, self.student)
         self.miner = Miner(batches, config.hard_negatives, seed)
@@ -129,7 +134,8 @@ class Trainer:
             config.hide_target,
         )
         generator = torch.Generator(self.device).manual_seed(derive_seed(self.seed, "dropout", step))
-        return with_dropped(given, config.id_dropout, config.token_dropout, generator)
+        loans = 0 if self.loans is None else len(self.loans.source)
+        return with_dropped(given, config.id_dropout, config.token_dropout, generator, loans)
 
     def step(self, step: int, given: StepInput) -> dict[str, torch.Tensor]:
         """One optimizer step on its input; returns the loss terms before it."""
@@ -138,6 +144,8 @@ class Trainer:
             self._give_birth()
         if self.born and (step - config.warmup_steps) % config.hard_every == 0:
             self._mine()
+        if self.loans is not None and step % config.lending.every == 0:
+            self.loans.refresh(self.student.encoder)
         set_rates(self.optimizer, step, self.steps)
         if config.dropout:
             torch.manual_seed(derive_seed(self.seed, "components", step))
@@ -159,6 +167,11 @@ class Trainer:
             self._move_primitives(step, distilled)
         return terms
 
+    def passes(self, prototypes: Prototypes | None = None) -> Passes:
+        """How encoders are called on what steps are drawn."""
+        loans = None if self.loans is None else (self.loans.source, self.loans.target)
+        return Passes(prototypes, self.config.precision, loans)
+
     def _learn(
         self,
         given: StepInput,
@@ -174,7 +187,7 @@ class Trainer:
         `remembered`, how many vectors the memory holds, is part of the form of a step. Waits for nothing.
         """
         config, student, distilled = self.config, self.student, None
-        passes = Passes(self.prototypes if born else None, config.precision)
+        passes = self.passes(self.prototypes if born else None)
         terms = link_losses(
             student, passes, given, config.weights, absent, config.teaching, self.teachers, config.repeats
         )
@@ -331,7 +344,8 @@ class Trainer:
         return int(state["done"])
 
     def _modules(self) -> dict[str, torch.nn.Module]:
-        return {"student": self.student, "teacher": self.teacher, "prototypes": self.prototypes, "memory": self.memory}
+        own = {"student": self.student, "teacher": self.teacher, "prototypes": self.prototypes, "memory": self.memory}
+        return own if self.loans is None else {**own, "loans": self.loans}
 
 
 def _teachers(config: Config, batches: BatchMaker) -> list[Teacher]:

@@ -61,12 +61,26 @@ class InterestEncoder(nn.Module):
         self.nowhere = nn.Parameter(torch.full((shape.dim,), shape.dim**-0.5))
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
 
-    def forward(self, seeds: Seeds, prototypes: Prototypes | None = None, latents: int = 1) -> torch.Tensor:
-        """Unit vectors (B, `latents`, d). `latents` <= user_heads: 1 for everything but users with several heads."""
-        tokens = self.embed(seeds.token_content, seeds.token_id_row, self.source_ids)
+    def forward(
+        self,
+        seeds: Seeds,
+        prototypes: Prototypes | None = None,
+        latents: int = 1,
+        loans: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Unit vectors (B, `latents`, d). `latents` <= user_heads: 1 for everything but users with several heads.
+
+        `loans`: more rows of the source and of the target residuals, which rows past the tables' own stand for.
+        """
+        sources: torch.Tensor = self.source_ids
+        targets: torch.Tensor = self.target_ids
+        if loans is not None:
+            sources, targets = torch.cat([sources, loans[0]]), torch.cat([targets, loans[1]])
+        tokens = self.embed(seeds.token_content, seeds.token_id_row, sources)
         tokens = dropout(tokens, self.shape.dropout, self.training)
         for_history, *for_layers = self.bias(seeds.bias).split([1] + [self.shape.heads] * self.shape.layers, dim=1)
-        state = self._query(seeds, tokens, for_history)[:, None, :].expand(-1, latents, -1)
+        own = self.embed(seeds.content, seeds.id_row, targets)
+        state = self._query(seeds, own, tokens, for_history)[:, None, :].expand(-1, latents, -1)
         for layer, bias in zip(self.layers, for_layers, strict=True):
             hubs = prototypes.hubs(normalize(state.detach().mean(dim=1), dim=1)) if prototypes else None
             state = layer(state, self.latents[:latents], tokens, bias, seeds.mask, hubs)
@@ -85,9 +99,8 @@ class InterestEncoder(nn.Module):
         parts, present, types = torch.split(content, widths, dim=-1)
         return torch.cat([gate(parts.reshape(*present.shape, dim), present), types], dim=-1)
 
-    def _query(self, seeds: Seeds, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def _query(self, seeds: Seeds, own: torch.Tensor, tokens: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """What a seed is before attention (B, d), unit: its history's weighted mean, or itself when it has none."""
-        own = self.embed(seeds.content, seeds.id_row, self.target_ids)
         # On a GPU the answer to whether anybody has a history would have to be waited for.
         if tokens.shape[1] == 0 or (seeds.history.device.type == "cpu" and not seeds.history.any()):
             return self._unit(own)

@@ -28,7 +28,7 @@ from hierarchy.candidates import taken
 from hierarchy.content import WITH_ID
 from hierarchy.inference import FrozenLearner
 from hierarchy.losses.anchor import anchor_loss
-from hierarchy.passes import Passes, Precision
+from hierarchy.passes import Passes
 from hierarchy.procrustes import procrustes
 from hierarchy.prototypes import Prototypes
 from hierarchy.teacher import make_teacher
@@ -115,9 +115,10 @@ class Anchor:
     A copy of the student as it starts, and of the primitives. Memory: two id tables more.
     """
 
-    def __init__(self, student: Learner, prototypes: Prototypes, precision: Precision, temperature: float) -> None:
+    def __init__(self, student: Learner, prototypes: Prototypes, passes: Passes, temperature: float) -> None:
+        """`passes`: how encoders are called, but for the primitives."""
         self.model, self.prototypes = make_teacher(student), copy.deepcopy(prototypes)
-        self.passes, self.temperature = Passes(self.prototypes, precision), temperature
+        self.passes, self.temperature = dataclasses.replace(passes, prototypes=self.prototypes), temperature
 
     def loss(self, student: Learner, passes: Passes, given: StepInput, count: int) -> torch.Tensor:
         """hierarchy.losses.anchor of `count` users and products of edges of a step."""

@@ -14,7 +14,7 @@ from data.errors import SystemStateError
 from hierarchy import train
 from hierarchy.inference import FrozenLearner
 from hierarchy.objective import Teacher, distil, link_losses
-from hierarchy.passes import Passes, allow_tf32
+from hierarchy.passes import allow_tf32
 from hierarchy.teacher import follow
 from hierarchy.transfer import on_device
 from tests.hierarchy import small_learner as small
@@ -83,7 +83,7 @@ def started(inputs, monkeypatch):
 def test_a_step_asks_nothing_of_its_device(started):
     trainer, given = started
     config, given = trainer.config, _moved(given)
-    passes = Passes(trainer.prototypes)
+    passes = trainer.passes(trainer.prototypes)
     products = torch.zeros(trainer.visible["product"], 3, device="meta")
     taught = config.teaching.model_copy(update={"views": ("spectral",)})
     with nothing_written_from_the_host():
@@ -125,9 +125,9 @@ def test_the_check_notices_a_question_and_a_tensor_left_behind(started):
     moved = _moved(given)
     weights = trainer.config.weights
     with pytest.raises(Exception, match=r"[Mm]eta"):
-        float(link_losses(trainer.student, Passes(None), moved, weights)["link"])
+        float(link_losses(trainer.student, trainer.passes(), moved, weights)["link"])
     with pytest.raises(Exception, match=r"[Mm]eta|device"):
-        link_losses(trainer.student, Passes(None), dataclasses.replace(moved, users=given.users), weights)
+        link_losses(trainer.student, trainer.passes(), dataclasses.replace(moved, users=given.users), weights)
 
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(inputs, monkeypatch):

@@ -111,3 +111,54 @@ def test_a_served_product_without_a_residual_borrows_one(root, inputs):
     assert 0 < has.sum() < len(has)
     moved = np.abs(found[0] - found[3]).max(axis=1)
     assert (moved[~has] > 1e-4).mean() > 0.5
+
+
+def test_in_training_each_borrows_from_the_others(inputs):
+    trainer = small.prepared(inputs, id_floor=1, lending=CONFIG.model_dump())
+    encoder, table = trainer.student.encoder, trainer.batches.table
+    with torch.no_grad():
+        for ids in (encoder.source_ids, encoder.target_ids):
+            ids[1:].normal_(generator=torch.Generator().manual_seed(0))
+    trainer.loans.refresh(encoder)
+    first, last = _products(table)
+    for node in range(last - first):
+        row = int(table.id_rows[first + node])
+        if not row:
+            continue
+        alone = table.id_rows.clone()
+        alone[first + node] = 0
+        wanted = _expected(encoder, dataclasses.replace(table, id_rows=alone), node)
+        for loans, one in zip((trainer.loans.source, trainer.loans.target), wanted, strict=True):
+            np.testing.assert_allclose(loans[row - 1].numpy(), one, atol=1e-5)
+
+
+def test_a_dropped_residual_is_replaced_by_its_loan(inputs):
+    trainer = small.prepared(inputs, id_floor=1, lending=CONFIG.model_dump())
+    encoder, rows = trainer.student.encoder, trainer.student.encoder.shape.id_rows
+    with torch.no_grad():
+        for ids in (encoder.source_ids, encoder.target_ids):
+            ids[1:].normal_(generator=torch.Generator().manual_seed(0))
+    trainer.loans.refresh(encoder)
+    seeds = trainer.batches.draw(0, 24, 8, 0, 0.0).products.seeds
+    gone = seeds.with_ids_dropped(1.0, torch.Generator().manual_seed(0), rows)
+    assert (seeds.id_row > 0).any()
+    assert torch.equal(gone.id_row > 0, seeds.id_row > 0)
+    found = trainer.passes().encode(encoder, gone)
+    with torch.no_grad():
+        for ids, loans in ((encoder.source_ids, trainer.loans.source), (encoder.target_ids, trainer.loans.target)):
+            ids[1:] = loans
+    assert torch.allclose(found, encoder(seeds), atol=1e-6)
+    nothing = seeds.with_ids_dropped(1.0, torch.Generator().manual_seed(0))
+    assert not nothing.id_row.any()
+
+
+def test_loans_take_no_gradient_and_are_reckoned_again_in_time(inputs):
+    trainer = small.prepared(inputs, id_dropout=0.5, lending={**CONFIG.model_dump(), "every": 3})
+    trainer.step(0, trainer.draw(0))
+    before = trainer.loans.target.clone()
+    trainer.step(1, trainer.draw(1))
+    assert torch.equal(trainer.loans.target, before)
+    trainer.step(2, trainer.draw(2))
+    trainer.step(3, trainer.draw(3))
+    assert not torch.equal(trainer.loans.target, before)
+    assert not trainer.loans.target.requires_grad

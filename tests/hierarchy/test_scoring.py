@@ -13,7 +13,6 @@ from hierarchy.losses.link import Barred, LogPartition, corrected_logits, sample
 from hierarchy.losses.several import SeveralPositives, several_positives
 from hierarchy.losses.view_distillation import ViewDivergence, view_distillation
 from hierarchy.objective import Teacher, Teaching, link_losses
-from hierarchy.passes import Passes
 from hierarchy.repeats import Had, history_places, history_share, repeated
 from tests.hierarchy import small_learner as small
 
@@ -107,7 +106,7 @@ def test_by_rows_is_the_plain_formula(inputs, case, temperature, monkeypatch):
     arrays = rng.standard_normal((2, 2, trainer.visible["product"], 5)).astype(np.float32) + 0.5
     teachers = [Teacher(*map(torch.from_numpy, pair), 0.3) for pair in arrays]
     teaching = Teaching(student_temp=temperature)
-    passes = Passes(trainer.prototypes if trainer.born else None)
+    passes = trainer.passes(trainer.prototypes if trainer.born else None)
     monkeypatch.setattr(by_rows, "AT_ONCE", 7 * len(given.products.nodes))
     found = []
     for make in (
@@ -137,9 +136,12 @@ def test_a_target_that_nobody_knew_as_of_the_batch_is_in_its_own_sum(inputs):
     log_expected = torch.where(known, 0.0, torch.inf)
     given = dataclasses.replace(given, products=given.products.replaced(log_expected, given.products.targets))
     assert not known[given.products.targets].all()
-    found = link_losses(trainer.student, Passes(None), given, trainer.config.weights)["link"]
+    found = link_losses(trainer.student, trainer.passes(), given, trainer.config.weights)["link"]
     products = given.products
-    users, vectors = trainer.student.encoder(given.users), trainer.student.encoder(products.seeds)[:, 0]
+    users, vectors = (
+        trainer.passes().encode(trainer.student.encoder, seeds) for seeds in (given.users, products.seeds)
+    )
+    vectors = vectors[:, 0]
     logits = trainer.student.link(users, vectors, products.log_degree)
     wanted = logits.masked_fill(~known[None] & ~products.accidental, -torch.inf)
     losses = torch.nn.functional.cross_entropy(wanted, products.targets, reduction="none")
@@ -248,7 +250,7 @@ def test_no_matrix_of_all_logits_exists(inputs, monkeypatch):
     monkeypatch.setattr(by_rows, "AT_ONCE", size)
     plain = by_rows._slope
     monkeypatch.setattr(by_rows, "_slope", lambda *args: shapes.append(args[2].numel()) or plain(*args))
-    link_losses(trainer.student, Passes(None), given, trainer.config.weights)["link"].backward()
+    link_losses(trainer.student, trainer.passes(), given, trainer.config.weights)["link"].backward()
     assert max(shapes) == size
     assert sum(shapes) == len(given.user) * len(given.products.nodes)
 

@@ -19,7 +19,6 @@ from hierarchy.candidates import taken
 from hierarchy.dropout import dropped
 from hierarchy.losses.view_distillation import TeacherView
 from hierarchy.objective import link_losses
-from hierarchy.passes import Passes
 from hierarchy.trainer import _teachers
 from tests.hierarchy import small_learner as small
 
@@ -28,7 +27,7 @@ FULL = {"full_softmax": 100, "item_budget": SELF_ONLY}
 
 
 def _encoded(trainer, given, weights=None):
-    return link_losses(trainer.student, Passes(None), given, weights or trainer.config.weights)
+    return link_losses(trainer.student, trainer.passes(), given, weights or trainer.config.weights)
 
 
 def _known(trainer, as_of):
@@ -40,8 +39,8 @@ def test_full_softmax_is_the_cross_entropy_over_all_products_known_by_then(input
     given = trainer.draw(3)
     products = given.products
     assert torch.equal(products.nodes, torch.arange(trainer.visible["product"]))
-    users = trainer.student.encoder(given.users)
-    vectors = trainer.student.encoder(products.seeds)[:, 0]
+    users = trainer.passes().encode(trainer.student.encoder, given.users)
+    vectors = trainer.passes().encode(trainer.student.encoder, products.seeds)[:, 0]
     logits = trainer.student.link(users, vectors, products.log_degree)
     unknown = (products.nodes >= _known(trainer, given.edges.as_of))[None] & ~products.accidental
     target = torch.from_numpy(given.edges.product)
@@ -100,7 +99,7 @@ def test_known_products_of_a_user_are_no_negatives(inputs, full):
     pairs = set(zip(edges.user.tolist(), edges.product.tolist(), strict=True))
     wanted = [[(user, node) in pairs for node in given.products.nodes.tolist()] for user in given.edges.user.tolist()]
     assert absent.tolist() == wanted
-    masked = link_losses(trainer.student, Passes(None), given, trainer.config.weights, absent)["link"]
+    masked = link_losses(trainer.student, trainer.passes(), given, trainer.config.weights, absent)["link"]
     assert masked.item() < _encoded(trainer, given)["link"].item()
 
 
@@ -325,7 +324,7 @@ def test_a_step_with_a_teacher_view_pulls_its_neighbourhoods_in(inputs):
     teachers = _teachers(config, trainer.batches)
     given, losses = trainer.draw(2), []
     for _ in range(25):
-        terms = link_losses(trainer.student, Passes(None), given, config.weights, None, config.teaching, teachers)
+        terms = link_losses(trainer.student, trainer.passes(), given, config.weights, None, config.teaching, teachers)
         losses.append(terms["teachers"].item())
         small.descend(trainer, {"teachers": terms["teachers"]})
     assert losses[-1] < 0.8 * losses[0]
@@ -343,7 +342,7 @@ def test_distillation_also_sees_products_that_no_edge_of_the_batch_brought(input
         settings = {**small.CONFIG["distillation"], "uniform": uniform}
         trainer = small.prepared(inputs, distillation=settings, **(FULL if full else {}))
         trainer._give_birth()
-        passes = Passes(trainer.prototypes)
+        passes = trainer.passes(trainer.prototypes)
         given = trainer.draw(3)
         found[uniform] = trainer._learn(given, None, trainer._others(4, given), "content", False, True, 0)[1].vectors
         brought = passes.encode(trainer.teacher.encoder, taken(given.products.seeds, given.products.targets))[:, 0]

@@ -8,7 +8,6 @@ from data.artifacts import Store
 from data.errors import UsageError
 from hierarchy.losses.several import several_positives
 from hierarchy.objective import link_losses
-from hierarchy.passes import Passes
 from tests.hierarchy import small_learner as small
 
 SELF_ONLY = {"recent": 0, "uniform": 0, "two_hop": 0, "links": 0}
@@ -69,7 +68,7 @@ def test_what_is_asked_is_not_what_a_user_is_made_of(inputs) -> None:
 def test_every_asked_product_gets_a_gradient(inputs) -> None:
     trainer = small.prepared(inputs, **USERS, id_dropout=0.0)
     given = trainer.draw(0)
-    loss = link_losses(trainer.student, Passes(None), given, trainer.config.weights)["link"]
+    loss = link_losses(trainer.student, trainer.passes(), given, trainer.config.weights)["link"]
     loss.backward()
     before = loss.item()
     rows = trainer.batches.table.rows("product", given.user_tokens.node[given.asked])
@@ -79,7 +78,7 @@ def test_every_asked_product_gets_a_gradient(inputs) -> None:
     assert (gradient[ids[ids > 0]].norm(dim=1) > 0).all()
     with torch.no_grad():
         trainer.student.encoder.target_ids -= 0.5 * gradient
-    assert link_losses(trainer.student, Passes(None), given, trainer.config.weights)["link"].item() < before
+    assert link_losses(trainer.student, trainer.passes(), given, trainer.config.weights)["link"].item() < before
 
 
 def test_users_as_rows_need_all_products_and_no_clock(inputs) -> None:
