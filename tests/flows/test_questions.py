@@ -1,8 +1,6 @@
 """`strata query`: every kind of question on the planted shop, as JSON and as a person reads it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from flows import questions
 from flows.questions import Question, ask
 from hierarchy import index, supergraph, tokens
 from hierarchy.interests import Interests
+from tests.fixtures.command_line import strata_process
 from tests.hierarchy.planted import T0, Shop
 
 
@@ -109,8 +108,8 @@ def test_answers_are_readable(shop, capsys):
 
 
 def test_the_command_line_answers_by_label_in_json(shop):
-    command = [sys.executable, "-m", "flows", "query", "between", "chew toy", "dog biscuits", "--k", "2", "--json"]
-    done = subprocess.run([*command, "--store", str(shop.store.root)], capture_output=True, text=True)
+    asked = ("query", "between", "chew toy", "dog biscuits", "--k", 2, "--json")
+    done = strata_process(*asked, "--store", shop.store.root)
     assert done.returncode == 0, done.stderr
     hits = json.loads(done.stdout)
     assert len(hits) == 2
