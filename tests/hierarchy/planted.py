@@ -53,10 +53,10 @@ class Shop:
         for stage in ("features", "learner", "embeddings"):
             self._add(stage, getattr(self, f"_{stage}"))
 
-    def run(self, stage: str, module: Any, config: Any, inputs: tuple[str, ...]) -> ArtifactRef:
+    def run(self, stage: str, module: Any, config: Any, inputs: tuple[str, ...], threads: int = 1) -> ArtifactRef:
         """Run a stage on the artifacts so far and keep what it wrote."""
         given = {name: self.refs[name] for name in inputs}
-        return self._add(stage, lambda out: module.run(config, given, out, RunContext()))
+        return self._add(stage, lambda out: module.run(config, given, out, RunContext(threads=threads)))
 
     def product_vector(self, category: list[str], product_id: str) -> np.ndarray:
         """The planted unit vector of a product: its type's direction and a little of its own."""

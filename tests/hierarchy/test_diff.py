@@ -21,7 +21,7 @@ FILE = "tokens/"
 
 def with_tokens(store, refs, key):
     inputs = {name: refs[name] for name in ("embeddings", "supergraph")}
-    made = make_ref(store, "tokens", lambda out: tokens.run(tokens.Config(), inputs, out, RunContext()), key)
+    made = make_ref(store, "tokens", lambda out: tokens.run(tokens.Config(), inputs, out, RunContext(threads=1)), key)
     return Side(made, refs["supergraph"], refs["embeddings"])
 
 

@@ -84,7 +84,7 @@ def test_few_row_groups_are_read_for_one_interest_and_chunks_change_no_row(shop,
 
 
 def test_equal_tokens_give_equal_bytes_however_many_threads(shop):
-    again = shop.run("postings-again", postings, postings.Config(), ("tokens",))
+    again = shop.run("postings-again", postings, postings.Config(), ("tokens",), threads=2)
     files = [ref.manifest["files"]["postings.parquet"]["sha256"] for ref in (again, shop.refs["postings"])]
     assert files[0] == files[1]
 

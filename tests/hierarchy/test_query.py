@@ -150,7 +150,7 @@ def test_a_bag_is_the_newest_not_after_the_date(shop, published):
 def test_a_bag_is_found_in_every_row_group_of_the_file(shop, monkeypatch):
     monkeypatch.setattr(tokens, "_ROWS", 40)
     made = make_ref(
-        shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext()), "small"
+        shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext(threads=1)), "small"
     )
     small = snapshot.Snapshot("small", {"tokens": "small", "supergraph": shop.key}, "", "", 0)
     table = made.table("tokens/", columns=["entity_type", "entity_id"])
