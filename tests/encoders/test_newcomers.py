@@ -18,7 +18,9 @@ def made(tmp_path_factory, tiny_model):
     store, world = Store(tmp_path_factory.mktemp("store")), synthetic.world()
     events = make_ref(store, "events", lambda out: synthetic.write_events(world, out))
     config = encode.Config(t0=synthetic.cuts()[0], model=tiny_model, dim=8, near_copies=None)
-    features = make_ref(store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext(threads=1)))
+    features = make_ref(
+        store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext(threads=1))
+    )
     return features, {name: events.table(f"{name}s.parquet").to_pylist() for name in ("product", "advertiser")}
 
 

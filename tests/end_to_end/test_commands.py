@@ -9,19 +9,10 @@ import pytest
 
 from data import lease, snapshot
 from data.artifacts import Store
+from tests.end_to_end.conftest import SHOP
 from tests.fixtures.command_line import strata, strata_process
 
 pytestmark = pytest.mark.slow
-SHOP = Path(__file__).resolve().parents[1] / "fixtures" / "shop.toml"
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Another user's CSV, by `--config` alone, through the command line."""
-    store = tmp_path_factory.mktemp("shop") / "store"
-    result = strata("run", "--config", SHOP, "--direct", "--store", store, "--json")
-    assert result.returncode == 0, result.stderr
-    return store, json.loads(result.stdout)
 
 
 def test_run_prints_every_figure_and_a_second_run_reuses_every_stage(published):

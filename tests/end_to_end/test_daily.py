@@ -2,7 +2,6 @@
 at once."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -92,13 +91,12 @@ def test_what_is_new_has_tokens_the_same_day(store, tuesday, kind, entity):
     assert tokens_of(Store(store), published, kind, entity, as_of=bag[0]["as_of"] - 1) == []
 
 
-def test_a_kill_amid_the_day_and_the_same_command_again(shops, store, monday, tuesday, tmp_path):
+def test_a_kill_amid_the_day_and_the_same_command_again(processes, shops, store, monday, tuesday, tmp_path):
     half, log = tmp_path / "store", tmp_path / "log.txt"
     shutil.copytree(store, half)
     for stage in set(tuesday) - {"learner", "supergraph"}:
         shutil.rmtree(half / stage / tuesday[stage].key)
-    context = multiprocessing.get_context("forkserver")
-    child = context.Process(target=days.run, args=(str(shops[1]), str(half), TUESDAY, "index", str(log)))
+    child = processes.Process(target=days.run, args=(str(shops[1]), str(half), TUESDAY, "index", str(log)))
     child.start()
     deadline = time.monotonic() + 120
     while child.is_alive() and time.monotonic() < deadline:

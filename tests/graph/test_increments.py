@@ -53,7 +53,7 @@ def test_day_by_day_leaves_the_very_files_of_all_at_once(tmp_path, step):
 
 @pytest.fixture(scope="module")
 def chunked(tmp_path_factory):
-    """The graph built in smaller chunks, by their limits; the last ones are less than a day: its users are dealt out."""
+    """The graph built in smaller chunks, by their limits; the last are less than a day: its users are dealt out."""
 
     @functools.cache
     def built(chunk_rows, row_group, threads):

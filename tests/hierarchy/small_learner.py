@@ -57,7 +57,10 @@ def shop(
         tables["events"] = tables["events"].filter(pc.less(tables["events"]["known_at"], until))
     events = make_ref(store, "events", lambda out: synthetic.write_events(tables, out), key)
     built = make_ref(
-        store, "graph", lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext(threads=1)), key
+        store,
+        "graph",
+        lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext(threads=1)),
+        key,
     )
     return {
         "graph": built,

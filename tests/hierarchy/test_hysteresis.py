@@ -45,7 +45,9 @@ def made(retrained, key, hysteresis, earlier=True, **more):
     if earlier:
         inputs["previous_tokens"] = shop.refs["tokens"]
     config = tokens.Config(hysteresis=hysteresis)
-    return make_ref(shop.store, "tokens", lambda out: tokens.run(config, inputs | more, out, RunContext(threads=1)), key)
+    return make_ref(
+        shop.store, "tokens", lambda out: tokens.run(config, inputs | more, out, RunContext(threads=1)), key
+    )
 
 
 def strongest(ref):
