@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import sys
-from functools import cache
 
 # Read when triton and the hub client are imported, so before anything else.
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -26,9 +25,10 @@ if importlib.util.find_spec("torchvision"):  # before a test imports transformer
 scratch.prefer_memory()
 
 
-@cache
-def _world() -> dict[str, pa.Table]:
-    return synthetic.world()
+@pytest.fixture(scope="session", autouse=True)
+def templates(tmp_path_factory) -> None:
+    """Where artifacts lie that many modules begin with."""
+    artifacts.templates = tmp_path_factory.mktemp
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def one_thread() -> None:
 @pytest.fixture
 def world() -> dict[str, pa.Table]:
     """The default synthetic world: tables of the contract by name, and `user_interests`."""
-    return dict(_world())
+    return artifacts.world()
 
 
 @pytest.fixture

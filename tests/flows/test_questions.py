@@ -4,20 +4,21 @@ import json
 
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.errors import BadDataError, UsageError
 from flows import questions
 from flows.questions import Question, ask
 from hierarchy import index, supergraph, tokens
 from hierarchy.interests import Interests
+from tests.fixtures import artifacts
 from tests.fixtures.command_line import strata_process
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("questions")), synthetic.world())
+    shop = Shop(Store(tmp_path_factory.mktemp("questions")), artifacts.world())
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )

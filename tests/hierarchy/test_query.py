@@ -6,20 +6,21 @@ import sys
 import numpy as np
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.context import RunContext
 from data.errors import BadDataError, UsageError
 from data.schema import MICROS_PER_DAY, to_micros
 from hierarchy import index, supergraph, tokens
 from hierarchy.query import InterestIndex, tokens_of
+from tests.fixtures import artifacts
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("query")), synthetic.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("query")), artifacts.world(), heads=2)
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )
