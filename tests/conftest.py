@@ -15,7 +15,7 @@ import pytest
 
 from data import synthetic
 from data.artifacts import ArtifactRef, Store
-from tests.fixtures import artifacts, scratch
+from tests.fixtures import artifacts, scratch, worlds
 
 if importlib.util.find_spec("torchvision"):  # before a test imports transformers, which would import it
     from encoders.torchvision_operators import declare_torchvision_operators
@@ -28,7 +28,7 @@ scratch.prefer_memory()
 @pytest.fixture(scope="session", autouse=True)
 def templates(tmp_path_factory) -> None:
     """Where artifacts lie that many modules begin with."""
-    artifacts.templates = tmp_path_factory.mktemp
+    worlds.templates = tmp_path_factory.mktemp
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def one_thread() -> None:
 @pytest.fixture
 def world() -> dict[str, pa.Table]:
     """The default synthetic world: tables of the contract by name, and `user_interests`."""
-    return artifacts.world()
+    return worlds.world()
 
 
 @pytest.fixture

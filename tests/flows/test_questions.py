@@ -11,14 +11,14 @@ from flows import questions
 from flows.questions import Question, ask
 from hierarchy import index, supergraph, tokens
 from hierarchy.interests import Interests
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.fixtures.command_line import strata_process
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("questions")), artifacts.world())
+    shop = Shop(Store(tmp_path_factory.mktemp("questions")), worlds.world())
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )

@@ -22,7 +22,7 @@ from hierarchy.kmeans import unit
 from hierarchy.model import Learner
 from hierarchy.prototypes import Prototypes
 from hierarchy.transformer import EncoderShape
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 
 DIM = 16
@@ -47,8 +47,8 @@ class Shop:
             events = world["events"]
             self.world["events"] = events.filter(pc.less(events["ts"], to_micros(until)))
         self.refs: dict[str, ArtifactRef] = {}
-        if self.world["events"] is artifacts.world()["events"]:
-            self.refs |= artifacts.begin(store, key)
+        if self.world["events"] is worlds.world()["events"]:
+            self.refs |= worlds.begin(store, key)
         else:
             self._add("events", lambda out: synthetic.write_events(self.world, out))
             self.run("graph", graph.build, graph.build.Config(), ("events",))

@@ -18,7 +18,7 @@ from data.schema import to_micros
 from hierarchy import embed, train
 from hierarchy.kmeans import unit
 from hierarchy.trainer import Trainer
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 
 CONTENT_DIM = 12
@@ -52,9 +52,9 @@ def shop(
 
     `edit` changes the events beforehand.
     """
-    tables = artifacts.world()
+    tables = worlds.world()
     whole = until is None and edit is None
-    built = artifacts.begin(store, key)["graph"] if whole else _graph(store, _changed(tables, until, edit), key)
+    built = worlds.begin(store, key)["graph"] if whole else _graph(store, _changed(tables, until, edit), key)
     return {
         "graph": built,
         "features": make_ref(store, "features", lambda out: write_features(tables["products"].to_pylist(), out), key),

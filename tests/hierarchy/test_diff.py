@@ -11,7 +11,7 @@ from data.schema import MICROS_PER_DAY, from_micros, to_micros
 from hierarchy import supergraph, tokens
 from hierarchy.churn import Change, Coded, bag_change, change, shared_codes, strongest_changed
 from hierarchy.diff import Side, diff
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
@@ -27,7 +27,7 @@ def with_tokens(store, refs, key):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    made = Shop(Store(tmp_path_factory.mktemp("diff")), artifacts.world())
+    made = Shop(Store(tmp_path_factory.mktemp("diff")), worlds.world())
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     return made
 

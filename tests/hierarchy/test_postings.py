@@ -11,14 +11,14 @@ from data.snapshot import Snapshot
 from hierarchy import postings, supergraph, tokens
 from hierarchy.postings import POSTINGS, entities_of
 from hierarchy.query import entities_of as asked
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    made = Shop(Store(tmp_path_factory.mktemp("postings")), artifacts.world())
+    made = Shop(Store(tmp_path_factory.mktemp("postings")), worlds.world())
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     made.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
     made.run("postings", postings, postings.Config(), ("tokens",))

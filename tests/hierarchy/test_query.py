@@ -13,14 +13,14 @@ from data.errors import BadDataError, UsageError
 from data.schema import MICROS_PER_DAY, to_micros
 from hierarchy import index, supergraph, tokens
 from hierarchy.query import InterestIndex, tokens_of
-from tests.fixtures import artifacts
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("query")), artifacts.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("query")), worlds.world(), heads=2)
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )
