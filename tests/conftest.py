@@ -2,35 +2,46 @@
 
 import importlib.util
 import os
-from functools import cache
+import sys
 
 # Read when triton and the hub client are imported, so before anything else.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pyarrow as pa
 import pytest
 
 from data import synthetic
 from data.artifacts import ArtifactRef, Store
-from tests.fixtures import artifacts
+from tests.fixtures import artifacts, scratch, worlds
 
 if importlib.util.find_spec("torchvision"):  # before a test imports transformers, which would import it
     from encoders.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()
 
+scratch.prefer_memory()
 
-@cache
-def _world() -> dict[str, pa.Table]:
-    return synthetic.world()
+
+@pytest.fixture(scope="session", autouse=True)
+def templates(tmp_path_factory) -> None:
+    """Where artifacts lie that many modules begin with."""
+    worlds.templates = tmp_path_factory.mktemp
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Leave torch one thread, whatever an earlier test gave it: the test processes take every core already."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture
 def world() -> dict[str, pa.Table]:
     """The default synthetic world: tables of the contract by name, and `user_interests`."""
-    return dict(_world())
+    return worlds.world()
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ def shop(store, make_ref, world):
 @pytest.fixture
 def ours(store, make_ref, shop):
     config = build.Config(**PLAIN)
-    return GraphStore.open(make_ref(store, "graph", lambda out: build.run(config, {"events": shop}, out, RunContext())))
+    return GraphStore.open(
+        make_ref(store, "graph", lambda out: build.run(config, {"events": shop}, out, RunContext(threads=1)))
+    )
 
 
 def built(peer: str, events: Path, out: Path) -> Path:

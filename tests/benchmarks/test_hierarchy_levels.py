@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.errors import UsageError
 from flows.config import load_config
@@ -13,6 +13,7 @@ from tests.benchmarks.hierarchy import _named
 from tests.benchmarks.hierarchy_levels.bench import Bench
 from tests.benchmarks.hierarchy_levels.ground import Ground, from_stores
 from tests.benchmarks.hierarchy_levels.methods import LEARNER, METHODS, NAMES
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, T1, T2, Shop
 
@@ -20,7 +21,7 @@ from tests.hierarchy.planted import T0, T1, T2, Shop
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     base = tmp_path_factory.mktemp("levels")
-    shop = Shop(Store(base / "store"), synthetic.world())
+    shop = Shop(Store(base / "store"), worlds.world())
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )

@@ -275,7 +275,7 @@ def test_identity_holds_the_package_version_and_every_files_hash():
 
 def test_the_real_package_gives_a_small_consistent_log(make_ref, store):
     config = ingest.Config(completejourney={"households": 40, "products_share": 0.1, "weeks": 20})
-    ref = make_ref(store, "events", lambda out: ingest.run(config, {}, out, RunContext()))
+    ref = make_ref(store, "events", lambda out: ingest.run(config, {}, out, RunContext(threads=1)))
     events = ref.table(EVENT_PARTS)
     products = set(ref.table("products.parquet")["product_id"].to_pylist())
     assert events.num_rows > 300

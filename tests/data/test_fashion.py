@@ -59,7 +59,7 @@ def test_every_event_and_the_summary_say_simulated(read):
 def test_no_other_source_is_called_simulated(store, make_ref, tmp_path):
     given = {"source": "gowalla", "gowalla": {"root": public_sets.write("gowalla", tmp_path)}}
     chosen = ingest.Config.model_validate(given)
-    ref = make_ref(store, "events", lambda out: ingest.run(chosen, {}, out, RunContext()))
+    ref = make_ref(store, "events", lambda out: ingest.run(chosen, {}, out, RunContext(threads=1)))
     assert "simulated" not in ref.json("summary.json")
 
 

@@ -62,7 +62,7 @@ def grow(store, make_ref):
             config = shop_config(folder, as_of=instant and instant.isoformat(), **changes)
             inputs = {"previous": previous} if previous else {}
             key = f"{name}{len(list((store.root / 'events').glob('*')))}"
-            previous = make_ref(store, "events", partial(ingest.run, config, inputs, ctx=RunContext()), key)
+            previous = make_ref(store, "events", partial(ingest.run, config, inputs, ctx=RunContext(threads=1)), key)
             refs.append(previous)
         return refs
 
@@ -146,7 +146,7 @@ def deliver(store, make_ref):
             config = daily_config(shop_config(folder, as_of=day(number).isoformat()), number)
             inputs = {"previous": previous} if previous else {}
             previous = make_ref(
-                store, "events", partial(ingest.run, config, inputs, ctx=RunContext()), f"{name}{number}"
+                store, "events", partial(ingest.run, config, inputs, ctx=RunContext(threads=1)), f"{name}{number}"
             )
         return previous
 

@@ -19,7 +19,7 @@ def read(tmp_path, store, make_ref):
         where = {"root": public_sets.write(name, tmp_path), **options}
         config = ingest.Config.model_validate({"source": source, source: where, "as_of": as_of})
         inputs = {} if previous is None else {"previous": previous}
-        return make_ref(store, "events", lambda out: ingest.run(config, inputs, out, RunContext()), key)
+        return make_ref(store, "events", lambda out: ingest.run(config, inputs, out, RunContext(threads=1)), key)
 
     return run
 

@@ -64,7 +64,7 @@ def read(store, make_ref):
     """Ingest a configuration and return the artifact."""
 
     def run(config, key="test"):
-        return make_ref(store, "events", lambda out: ingest.run(config, {}, out, RunContext()), key)
+        return make_ref(store, "events", lambda out: ingest.run(config, {}, out, RunContext(threads=1)), key)
 
     return run
 

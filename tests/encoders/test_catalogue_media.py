@@ -69,7 +69,9 @@ def features_of(store, make_ref, tiny_model, clip, root):
         events = make_ref(store, "events", lambda out: synthetic.write_events(world, out), key)
         given = {"t0": T0, "model": tiny_model, "image_model": clip, "media_root": root, "dim": 8} | options
         given = Config(**given)
-        return make_ref(store, "features", lambda out: encode.run(given, {"events": events}, out, RunContext()), key)
+        return make_ref(
+            store, "features", lambda out: encode.run(given, {"events": events}, out, RunContext(threads=1)), key
+        )
 
     return make
 

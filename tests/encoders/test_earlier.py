@@ -24,7 +24,7 @@ def described(folder, encoder, texts):
     """A features artifact of texts alone."""
 
     def write(out):
-        encode_texts(encoder, texts, None, out, RunContext())
+        encode_texts(encoder, texts, None, out, RunContext(threads=1))
         out.write_json("encoder.json", {"text": encoder.identity})
 
     return make_ref(Store(folder), "features", write)
@@ -32,7 +32,7 @@ def described(folder, encoder, texts):
 
 def encoded(folder, encoder, texts, previous):
     out = OutputDir(folder, folder / "work", "k")
-    vectors, spent = encode_texts(encoder, texts, None, out, RunContext(), previous)
+    vectors, spent = encode_texts(encoder, texts, None, out, RunContext(threads=1), previous)
     return np.array(vectors), spent["encoded"]
 
 
@@ -90,7 +90,7 @@ def stage(tmp_path, tiny_model):
         events = make_ref(store, "events", lambda out: synthetic.write_events(world, out), key)
         inputs = {"events": events} | ({"previous": previous} if previous else {})
         config = encode.Config(t0=T0, model=tiny_model, dim=8)
-        return make_ref(store, "features", lambda out: encode.run(config, inputs, out, RunContext()), key)
+        return make_ref(store, "features", lambda out: encode.run(config, inputs, out, RunContext(threads=1)), key)
 
     return make
 

@@ -29,7 +29,9 @@ def features_of(store, make_ref, tiny_model):
     def make(world, key="test", **options):
         events = make_ref(store, "events", lambda out: synthetic.write_events(world, out), key)
         config = Config(**{"t0": T0, "model": tiny_model, "dim": 8} | options)
-        return make_ref(store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext()), key)
+        return make_ref(
+            store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext(threads=1)), key
+        )
 
     return make
 

@@ -9,16 +9,19 @@ from data.context import RunContext
 from data.errors import UsageError
 from encoders import encode
 from encoders.newcomers import content_of
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, tiny_model):
     """Features of the synthetic shop, and its rows of products and advertisers."""
-    store, world = Store(tmp_path_factory.mktemp("store")), synthetic.world()
+    store, world = Store(tmp_path_factory.mktemp("store")), worlds.world()
     events = make_ref(store, "events", lambda out: synthetic.write_events(world, out))
     config = encode.Config(t0=synthetic.cuts()[0], model=tiny_model, dim=8, near_copies=None)
-    features = make_ref(store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext()))
+    features = make_ref(
+        store, "features", lambda out: encode.run(config, {"events": events}, out, RunContext(threads=1))
+    )
     return features, {name: events.table(f"{name}s.parquet").to_pylist() for name in ("product", "advertiser")}
 
 

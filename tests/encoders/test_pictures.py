@@ -80,7 +80,7 @@ def encode(new_output, monkeypatch):
 
     def make(media, reader, encoder=None, out=None):
         out = out or new_output()
-        return encode_pictures("image", encoder or Mean(), media, reader, BLANK, out, RunContext())
+        return encode_pictures("image", encoder or Mean(), media, reader, BLANK, out, RunContext(threads=1))
 
     return make
 

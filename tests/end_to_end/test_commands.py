@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,22 +9,10 @@ import pytest
 
 from data import lease, snapshot
 from data.artifacts import Store
+from tests.end_to_end.conftest import SHOP
+from tests.fixtures.command_line import strata, strata_process
 
 pytestmark = pytest.mark.slow
-SHOP = Path(__file__).resolve().parents[1] / "fixtures" / "shop.toml"
-
-
-def strata(*arguments):
-    return subprocess.run([sys.executable, "-m", "flows", *map(str, arguments)], capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Another user's CSV, by `--config` alone, through the command line."""
-    store = tmp_path_factory.mktemp("shop") / "store"
-    result = strata("run", "--config", SHOP, "--direct", "--store", store, "--json")
-    assert result.returncode == 0, result.stderr
-    return store, json.loads(result.stdout)
 
 
 def test_run_prints_every_figure_and_a_second_run_reuses_every_stage(published):
@@ -37,7 +23,7 @@ def test_run_prints_every_figure_and_a_second_run_reuses_every_stage(published):
     assert {("ranker", "tokens"), ("ranker", "no_tokens")} <= set(arms)
     assert Path(found["report"]).stat().st_size > 50_000
     started = time.monotonic()
-    again = strata("run", "--config", SHOP, "--direct", "--store", store, "--json")
+    again = strata_process("run", "--config", SHOP, "--direct", "--store", store, "--json")
     assert time.monotonic() - started < 60
     assert json.loads(again.stdout)["snapshot"] == found["snapshot"]
     assert again.stderr.count("reused") == len(found["stages"])

@@ -2,12 +2,9 @@
 at once."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pyarrow.parquet as pq
@@ -18,6 +15,7 @@ from data.snapshot import Snapshot
 from data.timegrid import EMBEDDINGS, TOKENS
 from hierarchy.query import tokens_of
 from tests.end_to_end import shop_days as days
+from tests.fixtures.command_line import strata
 
 pytestmark = pytest.mark.slow
 MONDAY, TUESDAY = "2024-03-01T00:00:00Z", "2024-03-02T00:00:00Z"
@@ -93,13 +91,12 @@ def test_what_is_new_has_tokens_the_same_day(store, tuesday, kind, entity):
     assert tokens_of(Store(store), published, kind, entity, as_of=bag[0]["as_of"] - 1) == []
 
 
-def test_a_kill_amid_the_day_and_the_same_command_again(shops, store, monday, tuesday, tmp_path):
+def test_a_kill_amid_the_day_and_the_same_command_again(processes, shops, store, monday, tuesday, tmp_path):
     half, log = tmp_path / "store", tmp_path / "log.txt"
     shutil.copytree(store, half)
     for stage in set(tuesday) - {"learner", "supergraph"}:
         shutil.rmtree(half / stage / tuesday[stage].key)
-    context = multiprocessing.get_context("forkserver")
-    child = context.Process(target=days.run, args=(str(shops[1]), str(half), TUESDAY, "index", str(log)))
+    child = processes.Process(target=days.run, args=(str(shops[1]), str(half), TUESDAY, "index", str(log)))
     child.start()
     deadline = time.monotonic() + 120
     while child.is_alive() and time.monotonic() < deadline:
@@ -132,27 +129,23 @@ def test_an_altered_past_is_learned_anew_and_says_why(shops, store, monday, tues
 def test_the_day_is_published_without_a_ranker_and_answers_files_of_new_products(shops, store, tuesday, tmp_path):
     """Through the command line: what a scheduler runs, and what is asked of it afterwards."""
     shop = ("--config", shops[1] / "shop.toml", "--store", store)
-    ran = _strata("run", *shop, "--as-of", TUESDAY, "--direct", "--until", "index", "--publish", "--json")
+    ran = strata("run", *shop, "--as-of", TUESDAY, "--direct", "--until", "index", "--publish", "--json")
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("reused") == len(tuesday)
     said = json.loads(ran.stdout)
     assert said["snapshot"]
-    assert json.loads(_strata("show", "--store", store, "--json").stdout)["snapshot"] == said["snapshot"]
-    assert _strata("tokens", "product", days.NEW, "--store", store).returncode == 0
+    assert json.loads(strata("show", "--store", store, "--json").stdout)["snapshot"] == said["snapshot"]
+    assert strata("tokens", "product", days.NEW, "--store", store).returncode == 0
     (tmp_path / "new.csv").write_text(
         "product_id,title,category,price,users\nn1,Ground Coffee,Drinks > Coffee,4.5,u001;u002\nn2,Garden Hose,,,\n"
     )
     out = tmp_path / "tokens.parquet"
-    asked = _strata("tokens", "product", "--new", tmp_path / "new.csv", "--out", out, "--store", store)
+    asked = strata("tokens", "product", "--new", tmp_path / "new.csv", "--out", out, "--store", store)
     assert asked.returncode == 0, asked.stderr
     assert "2 entities as of 2024-03-02" in asked.stdout
     assert {row["entity_id"] for row in pq.read_table(out).to_pylist()} == {"n1", "n2"}
     (tmp_path / "known.csv").write_text(f"product_id,title\n{days.NEW},Espresso\n")
-    refused = _strata("tokens", "product", "--new", tmp_path / "known.csv", "--store", store)
+    refused = strata("tokens", "product", "--new", tmp_path / "known.csv", "--store", store)
     assert refused.returncode == 3
     assert "known to the graph already" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-def _strata(*arguments):
-    return subprocess.run([sys.executable, "-m", "flows", *map(str, arguments)], capture_output=True, text=True)

@@ -1,6 +1,5 @@
 """A log and its graph that grow by days while every day's first try is killed: the last day is as if made at once."""
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -50,15 +49,13 @@ def _hashes(ref: ArtifactRef) -> dict[str, str]:
     return {name: listed["sha256"] for name, listed in ref.manifest["files"].items() if name not in told}
 
 
-def test_a_kill_on_every_day_leaves_the_log_and_graph_of_a_run_at_once(tmp_path):
+def test_a_kill_on_every_day_leaves_the_log_and_graph_of_a_run_at_once(processes, tmp_path):
     for path in FIXTURES.glob("shop*"):
         shutil.copy(path, tmp_path)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flows.config"])
     store, log = str(tmp_path / "store"), str(tmp_path / "log.txt")
     killed = 0
     for day, stage in zip(DAYS, ("events", "graph", "events", "graph"), strict=True):
-        killed += _kill_within(context, stage, (str(tmp_path), store, day, log))
+        killed += _kill_within(processes, stage, (str(tmp_path), store, day, log))
         grown = _run(str(tmp_path), store, day, log)
         for ref in grown.values():
             ref.verify()

@@ -1,7 +1,6 @@
 """The whole path on a small synthetic shop: kill and resume, permutation, deletion of the future, one flow two ways."""
 
 import csv
-import multiprocessing
 import os
 import random
 import shutil
@@ -36,14 +35,6 @@ def _run_direct(shop: str, store: str, log: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def processes():
-    """A fork server that imported the pipeline once, so that a killed child costs no start-up."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flows.config"])
-    return context
-
-
-@pytest.fixture(scope="module")
 def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shop")
     for path in FIXTURES.glob("shop*"):
@@ -53,10 +44,8 @@ def shop(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def unbroken(shop, tmp_path_factory):
-    store = tmp_path_factory.mktemp("unbroken") / "store"
-    _run_direct(str(shop), str(store), os.devnull)
-    return Store(store)
+def unbroken(published):
+    return Store(published[0])
 
 
 def _stage_names():

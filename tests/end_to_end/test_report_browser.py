@@ -40,7 +40,7 @@ return Object.fromEntries(arguments[0].map((name) => [name, least(name)]));
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     artifacts = Artifacts(folder / "store")
-    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext())
+    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext(threads=1))
     return folder / "report.html"
 
 

@@ -23,7 +23,7 @@ def browser(tmp_path_factory):
     pictured = {name: "1.jpg" for index, name in enumerate(artifacts.products) if index % 5}
     artifacts.publish("events", images=pictured)
     config = report.Config(media_root=media)
-    report.run(config, artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext())
+    report.run(config, artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext(threads=1))
     with opened(tmp_path_factory.mktemp("profile")) as driver:
         driver.get((folder / "report.html").as_uri())
         yield driver

@@ -1,13 +1,12 @@
 """`strata bench` starts what the checkout holds, says what there is, and hands back the rows of this run only."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from data.errors import StrataError, SystemStateError, UsageError
 from flows import bench
+from tests.fixtures.command_line import strata
 
 BENCHMARK = '''"""Count to two."""
 import csv, sys
@@ -70,9 +69,6 @@ def test_outside_a_checkout_it_says_what_to_do(tmp_path):
 
 
 def test_the_command_line_lists_names_and_refuses_others():
-    def strata(*arguments):
-        return subprocess.run([sys.executable, "-m", "flows", *arguments], capture_output=True, text=True)
-
     assert "pipeline" in json.loads(strata("bench", "--json").stdout)
     wrong = strata("bench", "pipelne")
     assert wrong.returncode == 2

@@ -1,17 +1,11 @@
 """The command line as a newcomer meets it: exit codes and one-screen errors that name the thing and the fix."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from data.artifacts import Store
-
-
-def strata(*arguments, cwd=None):
-    command = [sys.executable, "-m", "flows", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+from tests.fixtures.command_line import strata, strata_process
 
 
 @pytest.mark.parametrize(
@@ -49,8 +43,16 @@ def test_wrong_use_ends_with_its_exit_code_and_a_short_message(arguments, code, 
     assert len(result.stderr.splitlines()) <= 25
 
 
+@pytest.mark.parametrize("arguments", [("query", "prodct", "1"), ("query", "product", "1")])
+def test_a_process_of_its_own_says_the_same_and_ends_with_the_same_code(arguments, tmp_path):
+    asked = (*arguments, "--store", tmp_path)
+    alone, here = strata_process(*asked), strata(*asked)
+    assert alone.returncode > 0
+    assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
+
+
 def test_help_lists_every_command():
-    result = strata("--help")
+    result = strata_process("--help")
     assert result.returncode == 0
     for command in ("demo", "run", "status", "show", "verify", "query", "tokens", "report", "doctor"):
         assert command in result.stdout

@@ -22,7 +22,9 @@ from tests.fixtures import public_sets
 def run_to_graph(config, store):
     refs = {}
     for stage in STAGES[:2]:
-        refs[stage.name] = run_stage(stage, config, {name: refs[name] for name in stage.inputs}, store, RunContext())
+        refs[stage.name] = run_stage(
+            stage, config, {name: refs[name] for name in stage.inputs}, store, RunContext(threads=1)
+        )
     return refs["events"], refs["graph"]
 
 

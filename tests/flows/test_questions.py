@@ -1,24 +1,24 @@
 """`strata query`: every kind of question on the planted shop, as JSON and as a person reads it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.errors import BadDataError, UsageError
 from flows import questions
 from flows.questions import Question, ask
 from hierarchy import index, supergraph, tokens
 from hierarchy.interests import Interests
+from tests.fixtures import worlds
+from tests.fixtures.command_line import strata_process
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("questions")), synthetic.world())
+    shop = Shop(Store(tmp_path_factory.mktemp("questions")), worlds.world())
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )
@@ -109,8 +109,8 @@ def test_answers_are_readable(shop, capsys):
 
 
 def test_the_command_line_answers_by_label_in_json(shop):
-    command = [sys.executable, "-m", "flows", "query", "between", "chew toy", "dog biscuits", "--k", "2", "--json"]
-    done = subprocess.run([*command, "--store", str(shop.store.root)], capture_output=True, text=True)
+    asked = ("query", "between", "chew toy", "dog biscuits", "--k", 2, "--json")
+    done = strata_process(*asked, "--store", shop.store.root)
     assert done.returncode == 0, done.stderr
     hits = json.loads(done.stdout)
     assert len(hits) == 2

@@ -46,7 +46,7 @@ def artifacts(tmp_path_factory):
 
 def make_page(artifacts, folder, **settings):
     folder.mkdir(exist_ok=True)
-    report.run(report.Config(**settings), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext())
+    report.run(report.Config(**settings), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext(threads=1))
     return (folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -23,7 +23,7 @@ def interests(artifacts):
 
 
 def page(artifacts, folder):
-    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext())
+    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext(threads=1))
     return (folder / "report.html").read_text(encoding="utf-8")
 
 

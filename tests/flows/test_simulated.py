@@ -23,7 +23,7 @@ SMALL = {"events": {"fashion": {"users": 60, "events": 8_000}}}
 
 
 def page(artifacts, folder):
-    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext())
+    report.run(report.Config(), artifacts.inputs(), OutputDir(folder, folder, "key"), RunContext(threads=1))
     return (folder / "report.html").read_text(encoding="utf-8").partition('<script id="page-data"')[0]
 
 

@@ -32,7 +32,7 @@ def _write(config, inputs, out, ctx):
 def test_a_finished_stage_is_reused_and_its_manifest_tells_its_causes(tmp_path):
     calls = []
     stage = _stage(lambda *args: calls.append(1) or _write(*args))
-    store, ctx = Store(tmp_path), RunContext()
+    store, ctx = Store(tmp_path), RunContext(threads=1)
     first = run_stage(stage, _pipeline(), {}, store, ctx)
     second = run_stage(stage, _pipeline(), {}, store, ctx)
     assert (first, len(calls)) == (second, 1)
@@ -59,6 +59,6 @@ def test_a_failing_stage_publishes_nothing_and_can_be_run_again(tmp_path):
 
     store = Store(tmp_path)
     with pytest.raises(BadDataError, match="broken row"):
-        run_stage(_stage(fail), _pipeline(), {}, store, RunContext())
+        run_stage(_stage(fail), _pipeline(), {}, store, RunContext(threads=1))
     assert [p.name for p in (tmp_path / "sizes").iterdir()] == []
-    assert run_stage(_stage(_write), _pipeline(), {}, store, RunContext()).metrics == {"size": 3}
+    assert run_stage(_stage(_write), _pipeline(), {}, store, RunContext(threads=1)).metrics == {"size": 3}

@@ -76,7 +76,9 @@ def graph_ref(tmp_path_factory) -> Callable[[list[Event]], ArtifactRef]:
         root = tmp_path_factory.mktemp("graph")
         events = _unpublished(root / "events", lambda out: _write(out, rows))
         inputs = {"events": events}
-        return _unpublished(root / "graph", lambda out: build.run(build.Config(**config), inputs, out, RunContext()))
+        return _unpublished(
+            root / "graph", lambda out: build.run(build.Config(**config), inputs, out, RunContext(threads=1))
+        )
 
     return lambda rows, **config: make(tuple(rows), **{"guards": None, **config})
 

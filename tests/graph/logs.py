@@ -73,7 +73,7 @@ def write_log(folder: Path, log: pa.Table, known: int = 0, row_group: int = 131_
     return finished(out, "events", {})
 
 
-def make(folder: Path, events: ArtifactRef, previous: ArtifactRef | None = None, threads: int = 2, **config):
+def make(folder: Path, events: ArtifactRef, previous: ArtifactRef | None = None, threads: int = 1, **config):
     """The graph of `events`, built in `folder` (with its work folder beside it)."""
     out = OutputDir(folder, folder.with_name(f"{folder.name}.work"), "graph")
     inputs = {"events": events} | ({"previous": previous} if previous else {})

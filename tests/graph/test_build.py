@@ -113,12 +113,12 @@ def test_a_sampled_event_stands_for_one_over_its_probability(store, world):
     kept = events.set_column(column, events.schema.field(column), pa.array([0.25] * 40, pa.float32()))
 
     ref = make_ref(store, "events", lambda out: synthetic.write_events(world | {"events": kept}, out))
-    run = make_ref(store, "graph", lambda out: build.run(build.Config(), {"events": ref}, out, RunContext()))
+    run = make_ref(store, "graph", lambda out: build.run(build.Config(), {"events": ref}, out, RunContext(threads=1)))
     assert set(GraphStore.open(run).csr(Relation("user", "impression", "product")).weights.tolist()) == {4.0}
 
 
 def test_the_synthetic_world_becomes_a_graph_with_degrees(store: Store, synthetic_events, world):
-    run = lambda out: build.run(build.Config(), {"events": synthetic_events}, out, RunContext())  # noqa: E731
+    run = lambda out: build.run(build.Config(), {"events": synthetic_events}, out, RunContext(threads=1))  # noqa: E731
     ref = make_ref(store, "graph", run)
     bought = sum(kind == "purchase" for kind in world["events"]["event_type"].to_pylist())
     assert ref.metrics["edges"]["user-purchase-product"] == bought

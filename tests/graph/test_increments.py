@@ -1,5 +1,6 @@
 """Whatever way a graph is built, its files are the same: chunk by chunk, day by day, after a kill, from any start."""
 
+import functools
 import shutil
 
 import numpy as np
@@ -50,20 +51,31 @@ def test_day_by_day_leaves_the_very_files_of_all_at_once(tmp_path, step):
     }
 
 
-@pytest.mark.parametrize(("chunk_rows", "row_group", "threads"), [(150, 10, 1), (60, 25, 2), (20, 7, 2)])
-def test_chunks_and_threads_change_nothing(tmp_path, at_once, chunk_rows, row_group, threads):
-    """The smaller limits are less than a day: its users are dealt out."""
-    events = write_log(tmp_path / "events", usual(), row_group=row_group)
-    other = make(tmp_path / "graph", events, threads=threads, chunk_rows=chunk_rows)
-    one, two = hashes(at_once), hashes(other)
+@pytest.fixture(scope="module")
+def chunked(tmp_path_factory):
+    """The graph built in smaller chunks, by their limits; the last are less than a day: its users are dealt out."""
+
+    @functools.cache
+    def built(chunk_rows, row_group, threads):
+        folder = tmp_path_factory.mktemp("chunked")
+        events = write_log(folder / "events", usual(), row_group=row_group)
+        return make(folder / "graph", events, threads=threads, chunk_rows=chunk_rows)
+
+    return built
+
+
+@pytest.mark.parametrize("limits", [(150, 10, 1), (60, 25, 2), (20, 7, 2)])
+def test_chunks_and_threads_change_nothing(at_once, chunked, limits):
+    one, two = hashes(at_once), hashes(chunked(*limits))
     assert one.pop("segments.json") != two.pop("segments.json")  # it has the parts' hashes
     assert one == two
 
 
 def test_guards_see_a_users_whole_day_however_it_is_chunked(tmp_path):
     tight = {"guards": {"user_day": 3, "repeats": 1, "impressions": 2}}
-    whole = make(tmp_path / "one", write_log(tmp_path / "events", usual(), row_group=10), **tight)
-    dealt = make(tmp_path / "two", write_log(tmp_path / "again", usual(), row_group=10), chunk_rows=25, **tight)
+    log = until(usual(), 6)
+    whole = make(tmp_path / "one", write_log(tmp_path / "events", log, row_group=10), **tight)
+    dealt = make(tmp_path / "two", write_log(tmp_path / "again", log, row_group=10), chunk_rows=25, **tight)
     assert hashes(whole) == hashes(dealt)
     assert whole.metrics["guards"]["cut"]["user_day"]
 
@@ -91,7 +103,7 @@ def test_a_killed_build_goes_on_and_leaves_the_same_files(tmp_path, at_once, mon
         else:
             patch.setattr(assembly, step, killed(getattr(assembly, step)))
         try:
-            make(tmp_path / "graph", events, chunk_rows=100)
+            make(tmp_path / "graph", events, threads=2, chunk_rows=100)
         except KeyboardInterrupt:
             shutil.rmtree(tmp_path / "graph", ignore_errors=True)
     again = make(tmp_path / "graph2", events, chunk_rows=100)
@@ -158,9 +170,8 @@ def exported(store):
     }
 
 
-def test_the_compacted_export_in_external_ids_is_equal_whatever_the_path(tmp_path, at_once):
-    chunked = make(tmp_path / "graph", write_log(tmp_path / "events", usual(), row_group=10), chunk_rows=25)
-    one, two = exported(GraphStore.open(at_once)), exported(GraphStore.open(chunked))
+def test_the_compacted_export_in_external_ids_is_equal_whatever_the_path(at_once, chunked):
+    one, two = exported(GraphStore.open(at_once)), exported(GraphStore.open(chunked(20, 7, 2)))
     assert one == two
     assert len(one) > 40
 

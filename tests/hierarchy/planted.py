@@ -22,6 +22,7 @@ from hierarchy.kmeans import unit
 from hierarchy.model import Learner
 from hierarchy.prototypes import Prototypes
 from hierarchy.transformer import EncoderShape
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 
 DIM = 16
@@ -46,17 +47,20 @@ class Shop:
             events = world["events"]
             self.world["events"] = events.filter(pc.less(events["ts"], to_micros(until)))
         self.refs: dict[str, ArtifactRef] = {}
-        self._add("events", lambda out: synthetic.write_events(self.world, out))
-        self.run("graph", graph.build, graph.build.Config(), ("events",))
+        if self.world["events"] is worlds.world()["events"]:
+            self.refs |= worlds.begin(store, key)
+        else:
+            self._add("events", lambda out: synthetic.write_events(self.world, out))
+            self.run("graph", graph.build, graph.build.Config(), ("events",))
         self.nodes = GraphStore.open(self.refs["graph"])
         self.direction = _directions()
         for stage in ("features", "learner", "embeddings"):
             self._add(stage, getattr(self, f"_{stage}"))
 
-    def run(self, stage: str, module: Any, config: Any, inputs: tuple[str, ...]) -> ArtifactRef:
+    def run(self, stage: str, module: Any, config: Any, inputs: tuple[str, ...], threads: int = 1) -> ArtifactRef:
         """Run a stage on the artifacts so far and keep what it wrote."""
         given = {name: self.refs[name] for name in inputs}
-        return self._add(stage, lambda out: module.run(config, given, out, RunContext()))
+        return self._add(stage, lambda out: module.run(config, given, out, RunContext(threads=threads)))
 
     def product_vector(self, category: list[str], product_id: str) -> np.ndarray:
         """The planted unit vector of a product: its type's direction and a little of its own."""

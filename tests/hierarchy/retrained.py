@@ -96,4 +96,4 @@ def _none_in_place(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _context() -> Any:
     from data.context import RunContext
 
-    return RunContext()
+    return RunContext(threads=1)

@@ -19,6 +19,7 @@ from hierarchy import embed, train
 from hierarchy.kmeans import unit
 from hierarchy.optimizer import descend as descend_along
 from hierarchy.trainer import Trainer
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 
 CONTENT_DIM = 12
@@ -46,24 +47,34 @@ def shop(
     store: Store,
     until: int | None = None,
     key: str = "test",
-    edit: Callable[[pa.Table], pa.Table] = lambda events: events,
+    edit: Callable[[pa.Table], pa.Table] | None = None,
 ) -> dict[str, ArtifactRef]:
     """Artifacts `graph` and `features` of the synthetic shop; `until` [us] drops what happened from then on.
 
     `edit` changes the events beforehand.
     """
-    tables = synthetic.world()
-    tables["events"] = edit(tables["events"])
-    if until is not None:
-        tables["events"] = tables["events"].filter(pc.less(tables["events"]["known_at"], until))
-    events = make_ref(store, "events", lambda out: synthetic.write_events(tables, out), key)
-    built = make_ref(
-        store, "graph", lambda out: graph.build.run(graph.build.Config(), {"events": events}, out, RunContext()), key
-    )
+    tables = worlds.world()
+    whole = until is None and edit is None
+    built = worlds.begin(store, key)["graph"] if whole else _graph(store, _changed(tables, until, edit), key)
     return {
         "graph": built,
         "features": make_ref(store, "features", lambda out: write_features(tables["products"].to_pylist(), out), key),
     }
+
+
+def _changed(
+    tables: dict[str, pa.Table], until: int | None, edit: Callable[[pa.Table], pa.Table] | None
+) -> dict[str, pa.Table]:
+    events = tables["events"] if edit is None else edit(tables["events"])
+    if until is not None:
+        events = events.filter(pc.less(events["known_at"], until))
+    return {**tables, "events": events}
+
+
+def _graph(store: Store, tables: dict[str, pa.Table], key: str) -> ArtifactRef:
+    events = make_ref(store, "events", lambda out: synthetic.write_events(tables, out), key)
+    config, ctx = graph.build.Config(), RunContext(threads=1)
+    return make_ref(store, "graph", lambda out: graph.build.run(config, {"events": events}, out, ctx), key)
 
 
 def trained(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:

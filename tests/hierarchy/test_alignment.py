@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.schema import to_micros
 from hierarchy import supergraph
@@ -13,6 +12,7 @@ from hierarchy.asof import read_as_of
 from hierarchy.kmeans import unit
 from hierarchy.levels import learned, published
 from hierarchy.public_ids import ID_MAP
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import DIM, T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
@@ -20,7 +20,7 @@ from tests.hierarchy.retrained import STAGES, Retrained
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    made = Shop(Store(tmp_path_factory.mktemp("alignment")), synthetic.world())
+    made = Shop(Store(tmp_path_factory.mktemp("alignment")), worlds.world())
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     return made
 
@@ -177,7 +177,7 @@ def test_anchors_are_the_last_vectors_by_then_and_can_be_fewer(shop):
 
 
 def test_several_heads_are_one_bag_and_one_direction(tmp_path):
-    made = Shop(Store(tmp_path), synthetic.world(), heads=2)
+    made = Shop(Store(tmp_path), worlds.world(), heads=2)
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     again = Retrained(made, "heads", seed=12).supergraph(made.refs)
     assert labels(again) == labels(made.refs["supergraph"])

@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.context import RunContext
 from data.errors import BadDataError
@@ -12,6 +11,7 @@ from data.schema import MICROS_PER_DAY, from_micros, to_micros
 from hierarchy import supergraph, tokens
 from hierarchy.churn import Change, Coded, bag_change, change, shared_codes, strongest_changed
 from hierarchy.diff import Side, diff
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref, write_dates
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES, Retrained
@@ -21,13 +21,13 @@ FILE = "tokens/"
 
 def with_tokens(store, refs, key):
     inputs = {name: refs[name] for name in ("embeddings", "supergraph")}
-    made = make_ref(store, "tokens", lambda out: tokens.run(tokens.Config(), inputs, out, RunContext()), key)
+    made = make_ref(store, "tokens", lambda out: tokens.run(tokens.Config(), inputs, out, RunContext(threads=1)), key)
     return Side(made, refs["supergraph"], refs["embeddings"])
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    made = Shop(Store(tmp_path_factory.mktemp("diff")), synthetic.world())
+    made = Shop(Store(tmp_path_factory.mktemp("diff")), worlds.world())
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     return made
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy import sparse
 
-from data import synthetic
 from data.artifacts import Store
 from data.errors import BadDataError, SystemStateError, UsageError
 from data.schema import to_micros
@@ -23,6 +22,7 @@ from hierarchy.level_quality import nmi
 from hierarchy.levels import published
 from hierarchy.purchases import History
 from hierarchy.token_retrieval import read_profiles
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.planted_tree import SIZES, planted_tree
 
@@ -168,7 +168,7 @@ def test_in_the_space_of_memberships_the_nearest_primitive_is_the_own():
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    return Shop(Store(tmp_path_factory.mktemp("emission")), synthetic.world())
+    return Shop(Store(tmp_path_factory.mktemp("emission")), worlds.world())
 
 
 def _vectors(shop):

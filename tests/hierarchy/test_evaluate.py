@@ -6,13 +6,13 @@ import pyarrow.compute as pc
 import pytest
 from scipy import sparse
 
-from data import synthetic
 from data.artifacts import Store
 from data.schema import to_micros
 from data.timegrid import date_file
 from hierarchy import evaluate, supergraph, tokens
 from hierarchy.level_quality import duplicate_share, nmi
 from hierarchy.recall import Question, best, recall_at
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, T1, T2, Shop
 
 INPUTS = ("events", "graph", "features", "learner", "embeddings", "supergraph", "tokens")
@@ -29,7 +29,7 @@ def evaluated(store, world, **options):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    return evaluated(Store(tmp_path_factory.mktemp("evaluate")), synthetic.world(), heads=2)
+    return evaluated(Store(tmp_path_factory.mktemp("evaluate")), worlds.world(), heads=2)
 
 
 class Fixed:

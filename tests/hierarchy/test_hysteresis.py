@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.context import RunContext
 from hierarchy import supergraph, tokens
 from hierarchy.bags import cut, hold
 from hierarchy.hysteresis import Held
 from hierarchy.levels import published
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import Retrained
@@ -30,7 +30,7 @@ def test_the_held_primitive_changes_places_with_one_that_leads_it_by_less_than_t
 @pytest.fixture(scope="module")
 def retrained(tmp_path_factory):
     """The planted shop with tokens, and a noisy retrain of it whose vocabulary goes on from the first."""
-    shop = Shop(Store(tmp_path_factory.mktemp("hysteresis")), synthetic.world())
+    shop = Shop(Store(tmp_path_factory.mktemp("hysteresis")), worlds.world())
     stages = ("events", "graph", "features", "learner", "embeddings")
     shop.run("supergraph", supergraph, supergraph.Config(t0=T0), stages)
     shop.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
@@ -45,7 +45,9 @@ def made(retrained, key, hysteresis, earlier=True, **more):
     if earlier:
         inputs["previous_tokens"] = shop.refs["tokens"]
     config = tokens.Config(hysteresis=hysteresis)
-    return make_ref(shop.store, "tokens", lambda out: tokens.run(config, inputs | more, out, RunContext()), key)
+    return make_ref(
+        shop.store, "tokens", lambda out: tokens.run(config, inputs | more, out, RunContext(threads=1)), key
+    )
 
 
 def strongest(ref):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from data import synthetic, vectors
+from data import vectors
 from data.artifacts import Store
 from data.errors import BadDataError
 from hierarchy import index, supergraph
+from tests.fixtures import worlds
 from tests.hierarchy.planted import DEPARTMENTS, T0, Shop
 
 INPUTS = ("events", "embeddings", "supergraph")
@@ -14,7 +15,7 @@ INPUTS = ("events", "embeddings", "supergraph")
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("index")), synthetic.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("index")), worlds.world(), heads=2)
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )

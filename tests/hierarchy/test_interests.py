@@ -7,12 +7,13 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.errors import BadDataError, UsageError
 from hierarchy import index, supergraph, tokens
 from hierarchy.interests import Interests
 from hierarchy.query import tokens_of
+from tests.fixtures import worlds
 from tests.hierarchy.planted import DEPARTMENTS, T0, TYPES, Shop
 
 INPUTS = ("events", "graph", "features", "learner", "embeddings")
@@ -21,7 +22,7 @@ IDS = {leaf: f"L2-{place:04d}" for place, (_, leaf) in enumerate(TYPES)}
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("interests")), synthetic.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("interests")), worlds.world(), heads=2)
     shop.run("supergraph", supergraph, supergraph.Config(t0=T0), INPUTS)
     shop.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
     shop.run("index", index, index.Config(), ("events", "embeddings", "supergraph"))

@@ -32,7 +32,9 @@ def stores(tmp_path_factory):
     def made(config, key):
         inputs = {"events": make_ref(store, "events", lambda out: write.artifact(config, out), key)}
         run, options = graph.build.run, graph.build.Config()
-        return GraphStore.open(make_ref(store, "graph", lambda out: run(options, inputs, out, RunContext()), key))
+        return GraphStore.open(
+            make_ref(store, "graph", lambda out: run(options, inputs, out, RunContext(threads=1)), key)
+        )
 
     return made(CONFIG, "planted"), made(CONFIG.model_copy(update={"canaries": 0}), "clean")
 

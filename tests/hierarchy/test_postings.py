@@ -4,7 +4,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.errors import BadDataError, UsageError
 from data.schema import MICROS_PER_DAY, to_micros
@@ -12,13 +11,14 @@ from data.snapshot import Snapshot
 from hierarchy import postings, supergraph, tokens
 from hierarchy.postings import POSTINGS, entities_of
 from hierarchy.query import entities_of as asked
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, Shop
 from tests.hierarchy.retrained import STAGES
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    made = Shop(Store(tmp_path_factory.mktemp("postings")), synthetic.world())
+    made = Shop(Store(tmp_path_factory.mktemp("postings")), worlds.world())
     made.run("supergraph", supergraph, supergraph.Config(t0=T0), STAGES)
     made.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
     made.run("postings", postings, postings.Config(), ("tokens",))
@@ -84,7 +84,7 @@ def test_few_row_groups_are_read_for_one_interest_and_chunks_change_no_row(shop,
 
 
 def test_equal_tokens_give_equal_bytes_however_many_threads(shop):
-    again = shop.run("postings-again", postings, postings.Config(), ("tokens",))
+    again = shop.run("postings-again", postings, postings.Config(), ("tokens",), threads=2)
     files = [ref.manifest["files"]["postings.parquet"]["sha256"] for ref in (again, shop.refs["postings"])]
     assert files[0] == files[1]
 

@@ -6,20 +6,21 @@ import sys
 import numpy as np
 import pytest
 
-from data import snapshot, synthetic
+from data import snapshot
 from data.artifacts import Store
 from data.context import RunContext
 from data.errors import BadDataError, UsageError
 from data.schema import MICROS_PER_DAY, to_micros
 from hierarchy import index, supergraph, tokens
 from hierarchy.query import InterestIndex, tokens_of
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy.planted import T0, Shop
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("query")), synthetic.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("query")), worlds.world(), heads=2)
     shop.run(
         "supergraph", supergraph, supergraph.Config(t0=T0), ("events", "graph", "features", "learner", "embeddings")
     )
@@ -150,7 +151,7 @@ def test_a_bag_is_the_newest_not_after_the_date(shop, published):
 def test_a_bag_is_found_in_every_row_group_of_the_file(shop, monkeypatch):
     monkeypatch.setattr(tokens, "_ROWS", 40)
     made = make_ref(
-        shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext()), "small"
+        shop.store, "tokens", lambda out: tokens.run(tokens.Config(), shop.refs, out, RunContext(threads=1)), "small"
     )
     small = snapshot.Snapshot("small", {"tokens": "small", "supergraph": shop.key}, "", "", 0)
     table = made.table("tokens/", columns=["entity_type", "entity_id"])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from data import synthetic
 from data.artifacts import Store
 from data.schema import MICROS_PER_DAY, to_micros
 from hierarchy import supergraph, tokens
 from hierarchy.flow import strongest
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, Shop
 
 INPUTS = ("events", "graph", "features", "learner", "embeddings")
@@ -20,7 +20,7 @@ BEFORE = to_micros(T0)
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    shop = Shop(Store(tmp_path_factory.mktemp("relations")), synthetic.world(), heads=2)
+    shop = Shop(Store(tmp_path_factory.mktemp("relations")), worlds.world(), heads=2)
     shop.run("supergraph", supergraph, supergraph.Config(t0=T0, neighbours=16), INPUTS)
     shop.run("tokens", tokens, tokens.Config(), ("embeddings", "supergraph"))
     return shop

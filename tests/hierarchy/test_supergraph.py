@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.errors import UsageError
 from data.schema import PRIMITIVE_EDGES, PRIMITIVES
 from hierarchy import supergraph
 from hierarchy.levels import published
+from tests.fixtures import worlds
 from tests.hierarchy.planted import DEPARTMENTS, T0, TYPES, Shop
 
 INPUTS = ("events", "graph", "features", "learner", "embeddings")
@@ -17,7 +17,7 @@ INPUTS = ("events", "graph", "features", "learner", "embeddings")
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    return Shop(Store(tmp_path_factory.mktemp("supergraph")), synthetic.world())
+    return Shop(Store(tmp_path_factory.mktemp("supergraph")), worlds.world())
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from data import synthetic
 from data.artifacts import Store
 from data.errors import UsageError
 from data.schema import MICROS_PER_DAY, TOKENS, to_micros
 from hierarchy import supergraph, tokens
 from hierarchy.levels import published
+from tests.fixtures import worlds
 from tests.hierarchy.planted import T0, Shop
 
 INPUTS = ("embeddings", "supergraph")
@@ -28,7 +28,7 @@ def shop_with_tokens(store, world, **options):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    return shop_with_tokens(Store(tmp_path_factory.mktemp("tokens")), synthetic.world(), heads=2)
+    return shop_with_tokens(Store(tmp_path_factory.mktemp("tokens")), worlds.world(), heads=2)
 
 
 def by_hand(vectors, level):

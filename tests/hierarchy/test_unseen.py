@@ -11,6 +11,7 @@ from graph.store import GraphStore
 from hierarchy import unseen
 from hierarchy.asof import read_as_of
 from hierarchy.unseen import Frozen, embed_new
+from tests.fixtures import worlds
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy import small_learner as small
 
@@ -107,9 +108,8 @@ def test_a_cold_newcomer_lies_among_its_kind(frozen):
     inputs = {"graph": frozen.graph, "features": frozen.features, "learner": frozen.learner}
     known = read_as_of(embedded(root, inputs, "unseen"), "product", TIME)
     vector = embed_new(frozen, "product", ROWS[:1], TIME).vectors[0]
-    import data.synthetic
 
-    category = {r["product_id"]: r["category"] for r in data.synthetic.world()["products"].to_pylist()}
+    category = {r["product_id"]: r["category"] for r in worlds.world()["products"].to_pylist()}
     nearest = [known.entity_id[int(place)].as_py() for place in np.argsort(-(known.vectors[:, 0] @ vector))[:5]]
     assert sum(category[name][0] == "Drinks" for name in nearest) >= 4
 

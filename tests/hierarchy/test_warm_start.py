@@ -81,7 +81,7 @@ def test_primitives_move_less_with_momentum(root, inputs, first):
 def test_an_anchor_keeps_entities_near_what_was_said_of_them(root, inputs, first):
     start, moved = vectors(first, inputs), []
     for anchor in (0.0, 30.0):
-        warm = {"steps": 40, "lr_factor": 3.0, "anchor": anchor}
+        warm = {"steps": 20, "lr_factor": 3.0, "anchor": anchor}
         ref = small.trained(root, after(first, inputs), f"anchor{anchor}", warm=warm)
         moved.append(1 - (vectors(ref, inputs) * start).sum(axis=1).mean())
         rows = [json.loads(line) for line in ref.file("training.jsonl").read_text().splitlines()]

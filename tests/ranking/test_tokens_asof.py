@@ -17,7 +17,7 @@ _IDS = {"user": pa.array(["u-0", "u-1"]), "product": pa.array(["p-0"]), "adverti
 def _read(tokens: list[dict[str, object]], store: Path, permute: int | None = None) -> TokenRows:
     shop = shop_of([event("view", "u-0", "p-0", START)], tokens)
     refs = publish_shop(shop if permute is None else shop.permuted(permute), store)
-    return read_tokens(refs["tokens"], _IDS, RunContext())
+    return read_tokens(refs["tokens"], _IDS, RunContext(threads=1))
 
 
 def _bag(rows: TokenRows, row: int) -> dict[str, float]:
