@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: Config, student: Learner) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101) with one rate for maps, one for id residuals and one for
-    what is added to logits; only maps and id residuals decay, each by its own share. Without decay it is Adam.
+    """AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101) with one rate for maps, one for id residuals, one for what is
+    added to logits and one for repeats; only maps and id residuals decay, each by its own share. Without decay it is
+    Adam.
     """
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {
         (config.lr, config.weight_decay): [],
         (config.id_lr, config.id_weight_decay): [],
         (config.bias_lr, 0.0): [],
+        (config.repeat_lr, 0.0): [],
     }
     for name, parameter in student.named_parameters():
         groups.setdefault(_kind(config, name, parameter), []).append(parameter)
@@ -35,6 +37,8 @@ def make_optimizer(config: Config, student: Learner) -> torch.optim.Optimizer:
 def _kind(config: Config, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:
     if name in ("encoder.source_ids", "encoder.target_ids"):
         return config.id_lr, config.id_weight_decay
+    if name == "link.repeat":
+        return config.repeat_lr, 0.0
     if name.endswith("table") or "hub_bias" in name or name.startswith("link."):
         return config.bias_lr, 0.0
     return config.lr, config.weight_decay if parameter.ndim > 1 else 0.0

@@ -101,6 +101,11 @@ class Config(StageConfig):
     lr: float = Field(default=3e-3, gt=0, description="Peak learning rate of Adam; falls along a cosine.")
     id_lr: float = Field(default=1e-2, gt=0, description="The same for id residuals.")
     bias_lr: float = Field(default=2e-2, gt=0, description="The same for bias tables, scale and popularity.")
+    repeat_lr: float = Field(
+        default=0.1,
+        gt=0,
+        description="The same for what a repeat is worth, in logits: from nothing to most of a score.",
+    )
     id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
     dropout: float = Field(
         default=0.0, ge=0, lt=1, description="Chance that a component of a token or of a layer's answer is left out."

@@ -70,7 +70,7 @@ class Before:
     def shortened(self, config: Config) -> Config:
         """`config` for a training that goes on: fewer steps, lower rates, no birth of primitives."""
         warm = config.warm
-        rates = {name: getattr(config, name) * warm.lr_factor for name in ("lr", "id_lr", "bias_lr")}
+        rates = {name: getattr(config, name) * warm.lr_factor for name in ("lr", "id_lr", "bias_lr", "repeat_lr")}
         momentum = max(warm.momentum, config.distillation.momentum)
         # Settling on the products anew would move every primitive at once, which is what a warm start is to avoid.
         slower = config.distillation.model_copy(update={"momentum": momentum, "settle": 0})
