@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 from hierarchy.kmeans import hierarchical_kmeans
 from hierarchy.levels import PARENT_TAU
 from hierarchy.losses.spread import spread_loss
+from hierarchy.unions import content_space, told_apart, unions
 
 DUPLICATE_COSINE = 0.95
 """Two primitives of one level closer than this say the same thing."""
@@ -165,6 +166,25 @@ class Prototypes(nn.Module):
                 mass = torch.bincount(own, minlength=len(sums)).float() / len(vectors)
                 self._set(level, torch.where(mass[:, None] > 0, normalize(sums, dim=1), self.vectors(level)), mass)
             self.reseed(vectors, _DEAD_SHARE if left else 0.0)
+
+    @torch.no_grad()
+    def unite(self, vectors: torch.Tensor, content: torch.Tensor, evenness: float, temperature: float) -> None:
+        """Make the coarser levels anew, as unions of the finest primitives by the content of the `vectors` (N, d) that
+        are theirs (hierarchy.unions). `content` (N, D); where there is none, the vectors are it."""
+        finest = self.num_levels - 1
+        own = (vectors @ self.vectors(finest).t()).argmax(dim=1)
+        k = self.sizes[finest]
+        weights = torch.bincount(own, minlength=k).float()
+        members = normalize(torch.zeros_like(self.vectors(finest)).index_add_(0, own, vectors), dim=1)
+        about = content_space((content if content.any() else vectors).cpu().numpy())
+        sums = np.zeros((k, about.shape[1]))
+        np.add.at(sums, own.cpu().numpy(), about)
+        found = unions(sums, weights.double().cpu().numpy(), self.sizes[:finest], evenness)
+        for level, union in enumerate(found):
+            made = told_apart(members, weights, torch.from_numpy(union), temperature)
+            theirs = torch.bincount((vectors @ made.t()).argmax(dim=1), minlength=len(made)).float()
+            self._set(level, made, theirs / len(vectors))
+        self.reseed(vectors, 0.0)
 
     @torch.no_grad()
     def reseed(self, pool: torch.Tensor, dead_share: float) -> list[int]:
