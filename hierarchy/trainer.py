@@ -263,8 +263,10 @@ class Trainer:
             nodes = self._some("product", engaged=False)
             vectors = self._vectors("product", nodes, self.prototypes, self.config.blend)
             self.prototypes.settle(vectors, config.settle, partial(balanced, config))
+            content = table.content[table.rows("product", nodes), : -len(NODE_TYPES)]
+            if config.content and content.any():
+                self.prototypes.divide(vectors, content, config.content, config.teacher_temp)
             if config.evenness and self.prototypes.num_levels > 1:
-                content = table.content[table.rows("product", nodes), : -len(NODE_TYPES)]
                 self.prototypes.unite(vectors, content, config.evenness, config.teacher_temp)
 
     def _state(self, *names: str) -> dict[str, torch.Tensor]:

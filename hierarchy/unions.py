@@ -1,4 +1,4 @@
-"""Coarser levels as unions of the finest primitives whose members are about the same.
+"""Levels by what their members are about: the finest divided with content, the coarser ones unions of those.
 
 Divided from the top, a level of few primitives cuts through what belongs together; united from below it cannot. Two
 unions of masses a and b whose members' content is on average d apart are joined at the least
@@ -23,7 +23,19 @@ GAMMAS = (0.25, 0.5, 0.75, 1.0)
 _STEPS, _RATE = 60, 0.02  # of the search for prototypes that tell unions apart
 _TINY = 1e-9
 
+_ROUNDS = 12  # of k-means with content
+
 Matrix = NDArray[np.float64]
+
+
+def with_content(vectors: torch.Tensor, content: torch.Tensor, own: torch.Tensor, weight: float) -> torch.Tensor:
+    """The cluster int64 (N,) of each of unit `vectors` (N, d) and `content` (N, D) laid side by side, content counting
+    `weight`: k-means that goes on from the clusters `own` (N,), none of which is born anew. O(N k (d + D))."""
+    beside = normalize(torch.cat([vectors, weight * normalize(content, dim=1)], dim=1), dim=1)
+    for _ in range(_ROUNDS):
+        sums = torch.zeros(int(own.max()) + 1, beside.shape[1], device=beside.device).index_add_(0, own, beside)
+        own = (beside @ normalize(sums, dim=1).t()).argmax(dim=1)
+    return own
 
 
 def unions(sums: Matrix, mass: Matrix, sizes: Sequence[int], evenness: float) -> list[NDArray[np.int64]]:
@@ -83,23 +95,22 @@ def told_apart(members: torch.Tensor, weights: torch.Tensor, union: torch.Tensor
 
     Of unit `members` (n, d) with `weights` (n,) the `union` (n,) is to be told by a softmax of cosines at
     `temperature`, as learning vector quantisation moves prototypes (Kohonen, 1990); how far they stray from the means
-    costs as much. Runs on the CPU, in time O(n k d).
+    costs as much. Every union has a member. Time O(n k d), memory O(n k).
     """
-    place, whole, union = members.cpu(), weights.cpu(), union.cpu()
-    share = whole / whole.sum()
-    sums = torch.zeros(int(union.max()) + 1, place.shape[1]).index_add_(0, union, place * whole[:, None])
-    means = normalize(sums, dim=1)
+    share = weights / weights.sum()
+    sums = torch.zeros(int(union.max()) + 1, members.shape[1], device=members.device)
+    means = normalize(sums.index_add_(0, union, members * weights[:, None]), dim=1)
     with torch.enable_grad():
         free = means.clone().requires_grad_(True)
         optimizer = torch.optim.Adam([free], lr=_RATE)
         for _ in range(_STEPS):
             made = normalize(free, dim=1)
-            wrong = (share * cross_entropy(place @ made.t() / temperature, union, reduction="none")).sum()
+            wrong = (share * cross_entropy(members @ made.t() / temperature, union, reduction="none")).sum()
             strayed = 1 - (made * means).sum(dim=1).mean()
             optimizer.zero_grad()
             (wrong + strayed).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    return normalize(free.detach(), dim=1).to(members.device)
+    return normalize(free.detach(), dim=1)
 
 
 def content_space(content: NDArray[np.float32]) -> Matrix:

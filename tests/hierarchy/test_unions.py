@@ -112,3 +112,23 @@ def test_coarse_primitives_are_those_of_content_or_else_of_vectors(told):
     own = (vectors @ finest.t()).argmax(dim=1).numpy()
     kept = [np.bincount(coarse[own == primitive], minlength=2).max() for primitive in np.unique(own)]
     assert sum(kept) / len(own) > 0.8
+
+
+def test_the_finest_primitives_follow_content_where_it_weighs():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((400, 6))
+    points[:, 0] = np.where(rng.random(400) > 0.5, 0.6, -0.6)
+    vectors, group = normalize(torch.from_numpy(points).float(), dim=1), (points[:, 0] > 0).astype(np.int64)
+    content = torch.from_numpy(np.eye(2, dtype=np.float32)[group])
+
+    def agreement(weight):
+        made = Prototypes((2, 8), 6, 1, 2)
+        made.initialise(vectors, seed=0)
+        if weight:
+            made.divide(vectors, content, weight, 0.05)
+        own = (vectors @ made.vectors(1).t()).argmax(dim=1).numpy()
+        assert len(np.unique(own)) == 8
+        assert made.mass(1).numpy() == pytest.approx(np.bincount(own) / 400, abs=1e-6)
+        return nmi(own, group)
+
+    assert agreement(2.0) > agreement(0.0) + 0.1
