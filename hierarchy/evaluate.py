@@ -99,6 +99,12 @@ class Learned:
         changed.popularity = self.popularity * np.float32(factor)
         return changed
 
+    def with_vectors(self, users: Vectors, products: Vectors) -> Learned:
+        """The same popularity and repeats for other `users` (users, heads, d) and `products` (products, d)."""
+        changed = copy(self)
+        changed.users, changed.products = users, products
+        return changed
+
     def with_history(self, history: sparse.csr_array) -> Learned:
         """The same learner with repeats told from `history`, events (users, products), which may forget."""
         changed = copy(self)

@@ -61,6 +61,19 @@ class Distillation(BaseModel):
     queue: int = Field(default=2048, ge=1, description="Teacher vectors remembered for balancing.")
     momentum: float = Field(default=0.98, ge=0, lt=1, description="Share of its old place a primitive keeps per step.")
     settle: int = Field(default=5, ge=0, description="Rounds of EM over all products after the last step; 0: none.")
+    content: float = Field(
+        default=0.0,
+        ge=0,
+        description="After that, the finest primitives divide the products by vector and content, which weighs so "
+        "much; 0: by vector alone.",
+    )
+    evenness: float = Field(
+        default=0.65,
+        ge=0,
+        lt=1,
+        description="After that, coarser levels become unions of the finest primitives of like content, as uneven as "
+        "content is but with a perplexity of at least this share of k; 0: they stay as they settled.",
+    )
 
 
 class Teaching(BaseModel):

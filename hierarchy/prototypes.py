@@ -19,11 +19,13 @@ from torch.nn.functional import normalize
 from hierarchy.kmeans import hierarchical_kmeans
 from hierarchy.levels import PARENT_TAU
 from hierarchy.losses.spread import spread_loss
+from hierarchy.unions import content_space, told_apart, unions, with_content
 
 DUPLICATE_COSINE = 0.95
 """Two primitives of one level closer than this say the same thing."""
 
 _DEAD_SHARE = 0.1  # of an equal share, while primitives settle
+_EMPTY = 1e-6  # of an equal share: less than one vector
 
 Assign = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From cosines (N, K) and masses (K,) to assignments (N, K)."""
@@ -167,6 +169,35 @@ class Prototypes(nn.Module):
             self.reseed(vectors, _DEAD_SHARE if left else 0.0)
 
     @torch.no_grad()
+    def divide(self, vectors: torch.Tensor, content: torch.Tensor, weight: float, temperature: float) -> None:
+        """Make the finest level anew, of `vectors` (N, d) that are also alike in `content` (N, D), as told apart by
+        vectors alone (hierarchy.unions)."""
+        finest = self.num_levels - 1
+        own = with_content(vectors, content, (vectors @ self.vectors(finest).t()).argmax(dim=1), weight)
+        used, place = torch.unique(own, return_inverse=True)
+        made = self.vectors(finest).clone()
+        made[used] = told_apart(vectors, torch.ones_like(vectors[:, 0]), place, temperature)
+        self._measured(finest, made, vectors)
+        self.reseed(vectors, _EMPTY)
+
+    @torch.no_grad()
+    def unite(self, vectors: torch.Tensor, content: torch.Tensor, evenness: float, temperature: float) -> None:
+        """Make the coarser levels anew, as unions of the finest primitives by the content of the `vectors` (N, d) that
+        are theirs (hierarchy.unions). `content` (N, D); where there is none, the vectors are it."""
+        finest = self.num_levels - 1
+        own = (vectors @ self.vectors(finest).t()).argmax(dim=1)
+        weights = torch.bincount(own, minlength=self.sizes[finest]).float()
+        members = normalize(torch.zeros_like(self.vectors(finest)).index_add_(0, own, vectors), dim=1)
+        about = content_space((content if content.any() else vectors).cpu().numpy())
+        sums = np.zeros((len(weights), about.shape[1]))
+        np.add.at(sums, own.cpu().numpy(), about)
+        found = unions(sums, weights.double().cpu().numpy(), self.sizes[:finest], evenness)
+        for level, union in enumerate(found):
+            place = torch.from_numpy(union).to(members.device)
+            self._measured(level, told_apart(members, weights, place, temperature), vectors)
+        self.reseed(vectors, _EMPTY)
+
+    @torch.no_grad()
     def reseed(self, pool: torch.Tensor, dead_share: float) -> list[int]:
         """Restart dead and duplicate primitives at the vectors of `pool` (N, d) that are served worst; counts by level.
 
@@ -198,6 +229,11 @@ class Prototypes(nn.Module):
         self.vectors(level).copy_(vectors)
         self.mass(level).copy_(mass)
         self.get_buffer(f"sums_{level}").copy_(vectors * mass[:, None])
+
+    def _measured(self, level: int, made: torch.Tensor, vectors: torch.Tensor) -> None:
+        """Put primitives `made` (K, d) at `level`, with the share of `vectors` (N, d) that each is nearest to."""
+        counts = torch.bincount((vectors @ made.t()).argmax(dim=1), minlength=len(made)).float()
+        self._set(level, made, counts / len(vectors))
 
     def _log_mass(self, level: int) -> torch.Tensor:
         # Relative to an equal share and clamped: an empty primitive stays reachable, a huge one does not take all.

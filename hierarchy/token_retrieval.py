@@ -8,7 +8,8 @@ A user u with weights w(u, p) and a product i with weights w(i, q) on the primit
 so that interests near those of the user count too: the profile is spread over the graph of primitives, as query
 expansion does (Qiu & Frei, 1993), and only its strongest `lists` primitives are kept. No vector of a user or product is
 read. Posting lists are read in the order of impact, largest first, until `budget` products were met (Anh & Moffat,
-2006, "Pruned query evaluation using pre-computed impacts"); only those are scored.
+2006, "Pruned query evaluation using pre-computed impacts"); only those are scored. Vectors told from the tokens
+(hierarchy.decoding) rank them better than this sum does.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Config(StageConfig):
         default=(), description="Primitives kept by level, coarse to fine; empty: as the vocabulary says."
     )
     hysteresis: float = Field(
-        default=0.0,
+        default=0.1,
         ge=0,
         le=1,
         description="After a retrain an entity keeps its strongest primitive of before where another leads it by less "

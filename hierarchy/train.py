@@ -104,7 +104,7 @@ class Config(StageConfig):
     repeat_lr: float = Field(
         default=0.1,
         gt=0,
-        description="The same for what a repeat is worth, in logits: from nothing to most of a score.",
+        description="The same for what a repeat is worth, which may become most of a logit.",
     )
     id_dropout: float = Field(default=0.1, ge=0, le=1, description="Chance that an id residual is left out of a step.")
     dropout: float = Field(

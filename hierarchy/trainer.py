@@ -14,6 +14,7 @@ from data import checkpoint
 from data.context import RunContext, derive_seed
 from data.errors import UsageError, nearest
 from data.prefetch import Prefetched
+from graph.store import NODE_TYPES
 from hierarchy.alarms import require_finite
 from hierarchy.batches import BatchMaker, StepInput
 from hierarchy.dropout import with_dropped
@@ -247,21 +248,21 @@ class Trainer:
         Those of a learner before this one stay as they are.
         """
         kinds = ("product", "advertiser", "user")
-        everything = torch.cat([self._some(kind, self.prototypes, engaged=True) for kind in kinds])
+        everything = torch.cat([self._vectors(kind, self._some(kind, True), self.prototypes) for kind in kinds])
         if self.before is None:
             self.prototypes.initialise(everything, derive_seed(self.seed, "kmeans"))
         order = np.random.default_rng(derive_seed(self.seed, "memory")).permutation(len(everything))
         self.memory.push(everything[on_device(order, self.device)])
         self.born, self.best = True, Best()
 
-    def _some(self, kind: str, prototypes: Prototypes, engaged: bool, as_served: bool = False) -> torch.Tensor:
-        """The teacher's vectors (n, d) of some of a type, `init_vectors` at most; `engaged`: of those with events."""
+    def _some(self, kind: str, engaged: bool) -> np.ndarray:
+        """Some nodes (n,) of a type in their order, `init_vectors` at most; `engaged`: of those with events."""
         nodes = np.arange(self.visible[kind])
         if engaged:
             times = np.full(len(nodes), self.end, np.int64)
             nodes = nodes[self.samplers[kind].degree(kind, nodes, times).cpu().numpy() > 0]
         rng = np.random.default_rng(derive_seed(self.seed, "birth", kind))
-        return self._vectors(kind, np.sort(rng.permutation(nodes)[: self.config.init_vectors]), prototypes, as_served)
+        return np.sort(rng.permutation(nodes)[: self.config.init_vectors])
 
     def _vectors(self, kind: str, nodes: np.ndarray, prototypes: Prototypes, as_served: bool = False) -> torch.Tensor:
         """The teacher's vectors (n, d) of nodes at the end of the past; the first of several. `as_served`: with loans
@@ -305,10 +306,16 @@ class Trainer:
 
     def _settle(self) -> None:
         """Let primitives settle on the products, which are what they divide, as the final teacher sees them."""
-        config = self.config.distillation
+        config, table = self.config.distillation, self.batches.table
         if config.settle:
-            vectors = self._some("product", self.prototypes, engaged=False, as_served=True)
+            nodes = self._some("product", engaged=False)
+            vectors = self._vectors("product", nodes, self.prototypes, as_served=True)
             self.prototypes.settle(vectors, config.settle, partial(balanced, config))
+            content = table.content[table.rows("product", nodes), : -len(NODE_TYPES)]
+            if config.content and content.any():
+                self.prototypes.divide(vectors, content, config.content, config.teacher_temp)
+            if config.evenness and self.prototypes.num_levels > 1:
+                self.prototypes.unite(vectors, content, config.evenness, config.teacher_temp)
 
     def _state(self, *names: str) -> dict[str, torch.Tensor]:
         return {

@@ -53,7 +53,7 @@ class WarmStart(BaseModel):
         default=0.998, ge=0, lt=1, description="Share of its old place a primitive keeps per step, at least."
     )
     anchor: float = Field(
-        default=0.0, ge=0, description="Weight of what the learner before said of entities, as their teacher; 0: off."
+        default=3.0, ge=0, description="Weight of what the learner before said of entities, as their teacher; 0: off."
     )
 
 

@@ -69,6 +69,16 @@ def test_tokens_find_much_of_what_vectors_find_among_a_tenth(rows):
         )
 
 
+def test_vectors_told_from_tokens_rank_as_few_products(rows):
+    for name in ("tokens only, decoded", "tokens of products, decoded"):
+        for peer in (LEARNER, "hierarchical k-means, content"):
+            assert 0 < value(rows, peer, f"{name}: products scored") <= 0.1001
+            assert value(rows, peer, f"{name}: recall@100") > 0
+        # Residual codes have axes for vectors: nothing can be told from those.
+        own = [row["metric"] for row in rows["hierarchy"] if row["peer"] == "RQ-k-means, content"]
+        assert not [metric for metric in own if metric.startswith(name)]
+
+
 def test_the_primitive_graph_is_denser_than_the_product_graph(rows):
     sparse = value(rows, "", "density")
     assert 0 < sparse < value(rows, LEARNER, "density", "level 1") <= 1.0

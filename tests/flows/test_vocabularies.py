@@ -74,7 +74,7 @@ def test_the_later_learner_goes_on_from_the_earlier_one_and_its_key_says_so(shop
     assert len({bare, *(stage_key(_stage("learner"), _config(shop), inputs | {n: r}) for n, r in others.items())}) == 3
 
 
-def test_what_goes_on_is_the_learner_unless_off_and_tokens_where_hysteresis_is_on(shop, grown):
+def test_what_goes_on_is_the_learner_and_tokens_unless_off(shop, grown):
     store, first, second = grown
     refs = {"events": second.ref(store, "events")}
 
@@ -84,8 +84,8 @@ def test_what_goes_on_is_the_learner_unless_off_and_tokens_where_hysteresis_is_o
 
     assert found("learner") == {"previous": first.stages["learner"], "previous_features": first.stages["features"]}
     assert found("learner", learner={"warm_start": False}) == {}
-    assert found("tokens") == {}
-    assert found("tokens", tokens={"hysteresis": 0.1}) == {"previous_tokens": first.stages["tokens"]}
+    assert found("tokens") == {"previous_tokens": first.stages["tokens"]}
+    assert found("tokens", tokens={"hysteresis": 0.0}) == {}
 
 
 def test_the_same_run_twice_and_an_earlier_t0_find_no_other_predecessor(shop, grown):

@@ -1,4 +1,8 @@
-"""How much of the vectors' Recall@100 tokens alone reach, and tokens that only propose, at a tenth of the products."""
+"""How much of the vectors' Recall@100 tokens alone reach, and tokens that only propose, at a tenth of the products.
+
+Tokens alone rank by the weights that two bags share, or by vectors told from them (hierarchy.decoding), of products
+only or of users too; popularity lies beside the embeddings and is known to all.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from data.schema import MICROS_PER_DAY
 from hierarchy.asof import AsOfVectors
 from hierarchy.bags import Vectors
 from hierarchy.baselines.emission import Entities
+from hierarchy.decoding import decoded
 from hierarchy.evaluate import Learned
 from hierarchy.levels import Level, published
 from hierarchy.purchases import bought_between, history_at
@@ -40,10 +45,12 @@ class Window(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The vectors of one space on both windows, with the popularity that served them best on the first."""
+    """The vectors of one space on both windows: `choices` by window with each popularity that was tried, of which
+    number `best` served them best on the first."""
 
     windows: list[Window]
-    scorers: list[Learned]
+    choices: list[list[Learned]]
+    best: int
     recall: float
 
 
@@ -66,35 +73,36 @@ def windows(ground: Ground, users: int) -> list[Window]:
 
 def reference(ground: Ground, asked: Sequence[Window], entities: Entities) -> Reference:
     """Recall@K of the vectors themselves, every product scored."""
-    scorers = [_scorers(ground, entities[window.as_of], window.events) for window in asked]
-    reached = [recall(asked[0], scorer) for scorer in scorers[0]]
-    best = reached.index(max(reached))
-    return Reference(list(asked), [own[best] for own in scorers], recall(asked[1], scorers[1][best]))
+    choices = [_scorers(ground, entities[window.as_of], window.events) for window in asked]
+    best = _best(asked[0], choices[0])
+    return Reference(list(asked), choices, best, recall(asked[1], choices[1][best]))
 
 
 def through_tokens(
     ground: Ground, refs: Mapping[str, ArtifactRef], vectors: Reference, standing: Vectors | None = None
 ) -> Iterator[tuple[str, float]]:
-    """(metric, value) of both ways, by tokens of the finest level, on the test window.
+    """(metric, value) of all ways, candidates by tokens of the finest level, on the test window.
 
-    `standing` (K, d) is what its primitives stand for where the published vectors are axes. First the prior and then
-    tau are chosen on TUNERS users of the validation window, for each way.
+    `standing` (K, d) is what its primitives stand for where the published vectors are axes; vectors cannot be told from
+    those. On TUNERS users of the validation window popularity is chosen, then the prior, then tau, for each way.
     """
-    finest = published(refs["supergraph"])[-1]
+    levels = published(refs["supergraph"])
+    finest = levels[-1]
     near = finest.vectors if standing is None else standing
-    profiles = [_profiles(ground, refs["tokens"], finest, window) for window in vectors.windows]
+    bags = [_profiles(ground, refs["tokens"], levels, window) for window in vectors.windows]
+    profiles = [[own[:, -len(finest.ids) :] for own in kinds] for kinds in bags]
+    first = vectors.windows[0]
+    few = first._replace(users=first.users[:: max(1, len(first.users) // TUNERS)])
     yield "vectors' recall@100", vectors.recall
-    for name, ranks in (("tokens only", False), ("tokens propose, vectors rank", True)):
+    for name, ranks in _ways(few, vectors, bags, levels if standing is None else []):
 
-        def made(place: int, prior: float, tau: float, ranks: bool = ranks) -> TokenRetrieval:
+        def made(place: int, prior: float, tau: float, ranks: Sequence[Learned] = ranks) -> TokenRetrieval:
             window, (people, things) = vectors.windows[place], profiles[place]
             budget = int(window.question.allowed.sum()) // TIMES_FEWER
             index = TokenIndex(things, window.events, prior)
             spread = spread_over(people, near, tau, LISTS)
-            return TokenRetrieval(index, spread, budget, vectors.scorers[place] if ranks else None)
+            return TokenRetrieval(index, spread, budget, ranks[place] if ranks else None)
 
-        first = vectors.windows[0]
-        few = first._replace(users=first.users[:: max(1, len(first.users) // TUNERS)])
         prior = max(PRIORS, key=lambda one: recall(few, made(0, one, TAUS[0])))
         tau = max(TAUS, key=lambda one: recall(few, made(0, prior, one)))
         chosen = made(1, prior, tau)
@@ -103,6 +111,30 @@ def through_tokens(
         yield f"{name}: recall@100", found
         yield f"{name}: share of the vectors'", found / max(vectors.recall, 1e-12)
         yield f"{name}: products scored", chosen.share_scored() / allowed
+
+
+def _ways(
+    few: Window, vectors: Reference, bags: Sequence[list[sparse.csr_array]], levels: Sequence[Level]
+) -> Iterator[tuple[str, list[Learned]]]:
+    """Each way's name and what ranks its candidates on both windows; nothing where their tokens do."""
+    yield "tokens only", []
+    yield "tokens propose, vectors rank", [choices[vectors.best] for choices in vectors.choices]
+    if not levels:
+        return
+    told = [[decoded(own, levels) for own in kinds] for kinds in bags]
+    for name, both in (("tokens only, decoded", True), ("tokens of products, decoded", False)):
+        made = []
+        for choices, (people, things) in zip(vectors.choices, told, strict=True):
+            users = people[:, None] if both else choices[0].users
+            made.append([choice.with_vectors(users, things) for choice in choices])
+        best = _best(few, made[0])
+        yield name, [choices[best] for choices in made]
+
+
+def _best(window: Window, choices: Sequence[Learned]) -> int:
+    """The first of those that find most."""
+    reached = [recall(window, scorer) for scorer in choices]
+    return reached.index(max(reached))
 
 
 def recall(window: Window, scorer: Scorer) -> float:
@@ -129,11 +161,11 @@ def _rows(values: Vectors, place: NDArray[np.int64], count: int) -> Vectors:
     return found
 
 
-def _profiles(ground: Ground, tokens: ArtifactRef, level: Level, window: Window) -> list[sparse.csr_array]:
-    """Weights of users and of products by internal id."""
+def _profiles(ground: Ground, tokens: ArtifactRef, levels: Sequence[Level], window: Window) -> list[sparse.csr_array]:
+    """Weights of users and of products by internal id, at all levels."""
     found = []
     for kind in ("user", "product"):
-        ids, weights = read_profiles(tokens, kind, [level], window.as_of)
+        ids, weights = read_profiles(tokens, kind, levels, window.as_of)
         held, place = weights.tocoo(), ground.store.encode(kind, ids)
         shape = ground.store.num_nodes[kind], weights.shape[1]
         found.append(sparse.csr_array((held.data, (place[held.row], held.col)), shape=shape))
