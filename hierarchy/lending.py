@@ -30,6 +30,7 @@ class Lending(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     neighbours: int = Field(default=20, ge=0, description="Nearest entities by content that lend; 0: nobody does.")
     power: float = Field(default=4.0, ge=0, description="A neighbour's weight is its cosine to this power.")
+    gain: float = Field(default=1.0, gt=0, description="Factor on loans of what is served, none on those in training.")
     every: int = Field(default=50, ge=1, description="Steps of training between two reckonings of what is lent.")
 
 
@@ -56,7 +57,8 @@ def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tupl
             some = borrowers[torch.arange(start, start + _ROWS, device=rows.device).clamp(max=len(borrowers) - 1)]
             place, weight = _nearest(config, content[some], content[lenders])
             kept = min(_ROWS, len(borrowers) - start)
-            loans.append([(ids[rows[place]] * weight[..., None]).sum(dim=1)[:kept] for ids in _roles(encoder)])
+            weight = weight[..., None] * config.gain
+            loans.append([(ids[rows[place]] * weight).sum(dim=1)[:kept] for ids in _roles(encoder)])
         id_rows[own.start + borrowers] = torch.arange(first, first + len(borrowers), device=id_rows.device)
         first += len(borrowers)
     if not loans:

@@ -63,6 +63,8 @@ def test_a_loan_is_the_weighted_mean_of_the_nearest_residuals(trained):
     kept = table.id_rows > 0
     assert torch.equal(with_loans.id_rows[kept], table.id_rows[kept])
     assert torch.equal(grown.source_ids[: len(before)], before)
+    twice, _ = lent(CONFIG.model_copy(update={"gain": 2.0}), encoder, table)
+    assert torch.allclose(twice.target_ids[len(before) :], 2 * grown.target_ids[len(before) :])
 
 
 def test_a_loan_does_not_depend_on_who_else_borrows(trained):

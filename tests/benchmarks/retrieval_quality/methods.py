@@ -237,7 +237,7 @@ def _learner_cold(known: Known) -> Space:
         "dropout": (0.3, 0.5),
         "history_decay": (0.97, 0.9, 0.75),
         "popularity": (0.0, 0.2),
-        "lending": [{"neighbours": count, "power": power} for count in (20, 40) for power in (4.0, 2.0, 8.0)],
+        "lending": [{"gain": gain, "power": power} for gain in (1.0, 2.0, 3.0) for power in (4.0, 2.0)],
     }
 
 
