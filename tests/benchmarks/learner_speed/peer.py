@@ -55,7 +55,9 @@ class PlainEncoder(nn.Module):
         return normalize(state, dim=1)
 
     def _embedded(self, content: torch.Tensor, id_row: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.content(content) + embedding(id_row, self.ids, padding_idx=0)
+        # A residual that is lent in ours is one that is left out here.
+        own = torch.where(id_row < len(self.ids), id_row, 0)
+        found: torch.Tensor = self.content(content) + embedding(own, self.ids, padding_idx=0)
         return found
 
 
