@@ -109,6 +109,8 @@ def _ids(config: train.Config) -> Iterator[Variant]:
         yield Variant("id dropout off", {"id_dropout": 0.0})
     else:
         yield Variant("id dropout on", {"id_dropout": 0.2})
+    if config.lending.neighbours:
+        yield Variant("loans off", {"lending": {"neighbours": 0}})
     yield Variant("content off", {}, content=False)
 
 
@@ -116,6 +118,8 @@ def _levels(config: train.Config) -> Iterator[Variant]:
     yield Variant("primitives off while training", {"warmup_steps": NEVER})
     levels = tuple(level.model_dump() for level in config.levels)
     if len(levels) > 1:
+        if config.distillation.evenness:
+            yield Variant("levels not united", {"distillation": {"evenness": 0.0}})
         yield Variant("one level", {"levels": levels[-1:]})
     if len(levels) > 2:
         yield Variant("two levels", {"levels": (levels[0], levels[-1])})
