@@ -3,9 +3,11 @@
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 # Read when triton and the hub client are imported, so before anything else.
-os.environ.setdefault("TRITON_INTERPRET", "1")
+if not Path("/dev/nvidiactl").exists():  # on a GPU kernels are compiled: interpreted ones copy tensors to the host
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

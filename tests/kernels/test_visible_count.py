@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,15 @@ from kernels.visible_count import api, reference
 pytest.importorskip("triton")
 from kernels.visible_count import triton_impl
 
-IMPLEMENTATIONS = [reference.visible_count, triton_impl.visible_count]
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+"""Where Triton's kernel runs: interpreted on the CPU, else compiled."""
+
+
+def by_triton(*given: torch.Tensor) -> torch.Tensor:
+    return triton_impl.visible_count(*(each.to(DEVICE) for each in given)).cpu()
+
+
+IMPLEMENTATIONS = [reference.visible_count, by_triton]
 
 
 def csr_of(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
