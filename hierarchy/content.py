@@ -47,8 +47,14 @@ class ContentTable:
         """Table rows int64 of internal ids; padding (type or node -1) gets row 0, to be masked."""
         known = torch.as_tensor(nodes, device=self.content.device).clamp(min=0)
         if isinstance(node_type, str):
-            return known + int(self.offsets[NODE_TYPES.index(node_type)])
+            return known + int(self.place(node_type).start)
         return known + self._first[node_type.to(torch.int64).clamp_(min=0)]
+
+    def place(self, kind: str) -> slice:
+        """The rows of a node type."""
+        code = NODE_TYPES.index(kind)
+        last = self.offsets[code + 1] if code + 1 < len(NODE_TYPES) else len(self.id_rows)
+        return slice(int(self.offsets[code]), int(last))
 
     def to(self, device: torch.device | str) -> ContentTable:
         """The same table with its tensors on `device`."""

@@ -48,7 +48,7 @@ def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tupl
     first = len(encoder.source_ids)
     for kind in WITH_ID:
         content, lenders, borrowers = _sides(table, kind)
-        own = _of(table, kind)
+        own = table.place(kind)
         if not len(lenders) or not len(borrowers):
             continue
         rows = table.id_rows[own][lenders]
@@ -72,7 +72,7 @@ def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tupl
 
 def _sides(table: ContentTable, kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Unit content (n, D) of a type, and who of it lends and who borrows, int64."""
-    own = _of(table, kind)
+    own = table.place(kind)
     content = normalize(table.content[own, : -len(NODE_TYPES)], dim=1)
     has, told = table.id_rows[own] > 0, content.any(dim=1)
     lenders, borrowers = torch.nonzero(has & told)[:, 0], torch.nonzero(~has & told)[:, 0]
@@ -118,7 +118,7 @@ class Loans(nn.Module):
 
     def _plan(self, config: Lending, table: ContentTable, kind: str) -> None:
         content, lenders, _ = _sides(table, kind)
-        rows = table.id_rows[_of(table, kind)]
+        rows = table.id_rows[table.place(kind)]
         for some in torch.nonzero(rows > 0)[:, 0].split(_ROWS) if len(lenders) > 1 else ():  # type: ignore[no-untyped-call]
             place, weight = _nearest(config, content[some], content[lenders], itself=lenders[None, :] == some[:, None])
             own = rows[some] - 1
@@ -135,9 +135,3 @@ class Loans(nn.Module):
 
 def _roles(encoder: InterestEncoder) -> tuple[torch.Tensor, torch.Tensor]:
     return encoder.source_ids.detach(), encoder.target_ids.detach()
-
-
-def _of(table: ContentTable, kind: str) -> slice:
-    code = NODE_TYPES.index(kind)
-    last = table.offsets[code + 1] if code + 1 < len(NODE_TYPES) else len(table.id_rows)
-    return slice(int(table.offsets[code]), int(last))

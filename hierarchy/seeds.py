@@ -63,16 +63,12 @@ class Seeds:
         """
         if not share:
             return self
-        device = generator.device
-        rows = self.id_row, self.token_id_row
-        own = torch.rand(self.id_row.shape, generator=generator, device=device) >= share
-        others = torch.rand(self.token_id_row.shape, generator=generator, device=device) >= share
-        kept = (torch.where(there, row, _lent(row, loans)) for row, there in zip(rows, (own, others), strict=True))
-        return dataclasses.replace(self, **dict(zip(("id_row", "token_id_row"), kept, strict=True)))
 
+        def dropped(row: torch.Tensor) -> torch.Tensor:
+            kept = torch.rand(row.shape, generator=generator, device=generator.device) >= share
+            return torch.where(kept | (row == 0), row, row + loans if loans else 0)
 
-def _lent(row: torch.Tensor, loans: int) -> torch.Tensor:
-    return torch.where(row > 0, row + loans, 0) if loans else torch.zeros_like(row)
+        return dataclasses.replace(self, id_row=dropped(self.id_row), token_id_row=dropped(self.token_id_row))
 
 
 def gather(table: ContentTable, kind: str, nodes: Integers, tokens: TokenSet) -> Seeds:

@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from data.context import derive_seed
 from data.errors import UsageError
 from data.schema import MICROS_PER_DAY
-from graph.store import NODE_TYPES
 from hierarchy.content import ContentTable
 from hierarchy.directional import DirectionalSettings, directional_vectors, transitions
 from hierarchy.edges import TrainingEdges
@@ -131,7 +130,8 @@ def _views(
 
 def _of_owners(vectors: Vectors, edges: TrainingEdges, table: ContentTable) -> Vectors:
     """Mean of the vectors of the products that each advertiser's edges lead to (advertisers, D)."""
-    count = _size(table, "advertiser")
+    place = table.place("advertiser")
+    count = place.stop - place.start
     owned = edges.advertiser >= 0
     sums = np.zeros((count, vectors.shape[1]), np.float32)
     pairs, times = np.unique(np.stack([edges.advertiser[owned], edges.product[owned]]), axis=1, return_counts=True)
@@ -148,11 +148,5 @@ def _scaled(vectors: Vectors, length: float) -> Vectors:
 
 
 def _rows(table: ContentTable, kind: str, count: int) -> NDArray[np.int64]:
-    first = int(table.offsets[NODE_TYPES.index(kind)])
+    first = table.place(kind).start
     return np.asarray(table.id_rows[first : first + count].cpu().numpy())
-
-
-def _size(table: ContentTable, kind: str) -> int:
-    code = NODE_TYPES.index(kind)
-    last = int(table.offsets[code + 1]) if code + 1 < len(NODE_TYPES) else len(table.id_rows)
-    return last - int(table.offsets[code])

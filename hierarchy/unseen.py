@@ -22,7 +22,7 @@ from data.schema import EVENT_TYPES, TOKENS
 from encoders.newcomers import NewContent, Row, content_of
 from graph.newcomers import Newcomers, NewcomerSampler, NewcomerStore
 from graph.sampler import Budget
-from graph.store import NODE_TYPES, GraphStore
+from graph.store import GraphStore
 from hierarchy.bags import Vectors
 from hierarchy.content import WITH_ID, ContentTable, open_content
 from hierarchy.inference import FrozenLearner, encode_nodes
@@ -134,7 +134,7 @@ def _with_content(
         count, modalities, dim = new.parts.shape
         flat = new.parts.reshape(count, modalities * dim)
         found = np.concatenate([flat, new.present], axis=1, dtype=np.float32)
-    start = int(table.offsets[NODE_TYPES.index(kind)]) + store.first
+    start = table.place(kind).start + store.first
     table.content.numpy()[start : start + len(found), : found.shape[1]] = found
     return table
 

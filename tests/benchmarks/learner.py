@@ -9,10 +9,8 @@ and, on a GPU, those of the CPU; the peer learns from the very inputs of our ste
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from hierarchy.passes import allow_tf32
 from hierarchy.trainer import Trainer
 from tests.benchmarks.learner_speed import measures
 from tests.benchmarks.learner_speed.shop import Shop, made_shop, made_trainer
+from tests.benchmarks.rows import hand_over, take_over
 from tests.benchmarks.sampler import SPAN, machine
 
 CONTENT = 384
@@ -211,22 +210,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="", help="the commit that the added rows were measured on")
     given = parser.parse_args(arguments)
     if given.add:
-        lines = Path(given.add).read_text(encoding="utf-8").splitlines()
-        return append([json.loads(line) for line in lines], given.commit)
+        return take_over("learner", given.add, given.commit)
     found = measured(given.device, given.precision)
     for line in found:
         print(f"{line['p50']:>12.4g} {line['unit']:5} {line['what']} {line['peer']} | {line['shape']}")
-    if given.file:
-        Path(given.file).write_text("".join(json.dumps(line) + "\n" for line in found), encoding="utf-8")
-    else:
-        append(found)
-
-
-def append(found: list[dict[str, Any]], commit: str = "") -> None:
-    """Append rows to results/learner.csv."""
-    from tests.benchmarks import rows as results
-
-    results.append("learner", found, git_sha=commit or results.commit())
+    hand_over("learner", found, given.file)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
+import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,6 +90,21 @@ def write(file: Path, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
         if not stream.tell():
             writer.writeheader()
         writer.writerows({**here, **common, **row} for row in rows)
+
+
+def hand_over(name: str, rows: Sequence[Mapping[str, Any]], file: str = "") -> None:
+    """Append rows to results/<name>.csv, or write them to `file` as JSON lines, for `take_over` elsewhere: a machine
+    that has torch but not all of the project's dependencies can only do the latter."""
+    if file:
+        Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        append(name, rows, git_sha=commit())
+
+
+def take_over(name: str, file: str, sha: str = "") -> None:
+    """Append what `hand_over` wrote to `file`, measured on commit `sha` (this one if empty)."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    append(name, [json.loads(line) for line in lines], git_sha=sha or commit())
 
 
 def read(name: str) -> list[dict[str, str]]:

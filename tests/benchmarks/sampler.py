@@ -9,13 +9,11 @@ samples of both devices were found equal to the last bit.
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +35,7 @@ from graph.store import (
     Relation,
     merged,
 )
+from tests.benchmarks.rows import hand_over, take_over
 
 BUDGET = Budget(recent=12, uniform=8, two_hop=8, links=4)
 EVERYTHING = Budget(recent=6, uniform=6, two_hop=6, links=4, related=4, ppr=6)
@@ -269,22 +268,11 @@ def main(device: str = "cpu", edges: str = "10000000", file: str = "") -> None:
     appends what it wrote.
     """
     if device == "add":
-        written = [json.loads(line) for line in Path(edges).read_text(encoding="utf-8").splitlines()]
-        return append(written, file)
+        return take_over("sampler", edges, file)
     found = measured(device, int(edges))
     for line in found:
         print(f"{line['p50']:>12.4g} {line['unit']:5} {line['what']} {line['peer']} | {line['shape']}")
-    if file:
-        Path(file).write_text("".join(json.dumps(line) + "\n" for line in found), encoding="utf-8")
-    else:
-        append(found)
-
-
-def append(found: list[dict[str, Any]], commit: str = "") -> None:
-    """Append rows to results/sampler.csv."""
-    from tests.benchmarks import rows as results
-
-    results.append("sampler", found, git_sha=commit or results.commit())
+    hand_over("sampler", found, file)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 
 from data import device_search
 from data.device_search import DeviceIndex
-from tests.benchmarks.rows import spread
+from tests.benchmarks.rows import hand_over, spread, take_over
 from tests.benchmarks.sampler import copy_rate, machine, timed
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -170,26 +168,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="", help="the commit that the added rows were measured on")
     given = parser.parse_args(arguments)
     if given.add:
-        lines = Path(given.add).read_text(encoding="utf-8").splitlines()
-        return append([json.loads(line) for line in lines], given.commit)
+        return take_over("search", given.add, given.commit)
     found = []
     for dim in map(int, given.dim.split(",")):
         found += measured(given.device, given.vectors, dim, given.queries, given.k, given.repeats)
     where = {"machine": machine(given.device), "versions": f"torch={torch.__version__};numpy={np.__version__}"}
     for line in found:
         print(f"{line['p50']:>12.4g} {line['unit']:9} {line['what']} {line['peer']} | {line['shape']}")
-    if given.file:
-        text = "".join(json.dumps(line | where) + "\n" for line in found)
-        Path(given.file).write_text(text, encoding="utf-8")
-    else:
-        append([line | where for line in found])
-
-
-def append(found: list[dict[str, Any]], commit: str = "") -> None:
-    """Append rows to results/search.csv."""
-    from tests.benchmarks import rows as results
-
-    results.append("search", found, git_sha=commit or results.commit())
+    hand_over("search", [line | where for line in found], given.file)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import graph.build
 from data import synthetic
@@ -91,6 +93,22 @@ def prepared(inputs: dict[str, ArtifactRef], **changes: Any) -> Trainer:
 def descend(trainer: Trainer, terms: dict[str, Any]) -> None:
     """One step against loss terms."""
     descend_along(trainer.optimizer, trainer.student, trainer._gradients(terms), trainer.config.clip_norm)
+
+
+@contextmanager
+def killed(at: int) -> Iterator[None]:
+    """Within it a training dies when step `at` is due, as if interrupted, and that it does is asserted."""
+    step = Trainer.step
+
+    def dies(self: Trainer, number: int, given: Any) -> Any:
+        if number == at:
+            raise KeyboardInterrupt
+        return step(self, number, given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Trainer, "step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def embedded(store: Store, inputs: dict[str, ArtifactRef], key: str = "test", **changes: Any) -> ArtifactRef:

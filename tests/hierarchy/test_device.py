@@ -150,8 +150,9 @@ def test_bfloat16_trains_to_about_the_same_losses(root, inputs):
 
 def test_rounding_of_products_is_as_before_after_training():
     before = torch.get_float32_matmul_precision()
-    with allow_tf32("tf32"):
-        assert torch.get_float32_matmul_precision() == "high"
+    for precision, expected in (("tf32", "high"), ("bf16", "high"), ("fp32", "highest")):
+        with allow_tf32(precision):
+            assert torch.get_float32_matmul_precision() == expected
     assert torch.get_float32_matmul_precision() == before
 
 

@@ -14,7 +14,6 @@ from hierarchy.content import open_content
 from hierarchy.edges import BLOCK, TrainingEdges, owners
 from hierarchy.inference import EntityEncoder, FrozenLearner
 from hierarchy.teacher import follow, make_teacher, momentum_at
-from hierarchy.trainer import Trainer
 from tests.hierarchy import small_learner as small
 
 
@@ -62,19 +61,11 @@ def test_batches_drawn_ahead_change_no_bit(root, inputs, learner):
 
 
 @pytest.mark.parametrize("killed_at", [3, 8])
-def test_a_killed_run_resumes_to_identical_files(root, inputs, learner, monkeypatch, killed_at):
+def test_a_killed_run_resumes_to_identical_files(root, inputs, learner, killed_at):
     """Killed before the primitives exist and after; the last checkpoint before step 3 is none at all."""
-    key, step = f"killed{killed_at}", Trainer.step
-
-    def dies(self, number, given):
-        if number == killed_at:
-            raise KeyboardInterrupt
-        return step(self, number, given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "step", dies)
-        with pytest.raises(KeyboardInterrupt):
-            small.trained(root, inputs, key)
+    key = f"killed{killed_at}"
+    with small.killed(killed_at):
+        small.trained(root, inputs, key)
     assert root.find("learner", key) is None
     saved = (root.work("learner", key) / "checkpoint.safetensors").exists()
     assert saved == (killed_at > 5)

@@ -352,3 +352,19 @@ def test_distillation_also_sees_products_that_no_edge_of_the_batch_brought(input
         assert int(((ours @ brought.t()).amax(dim=1) > 1 - 1e-5).sum()) >= 12 - round(12 * uniform)
     assert torch.allclose(found[0.0][:18], found[0.5][:18], atol=1e-5)
     assert not torch.allclose(found[0.0][18:24], found[0.5][18:24], atol=1e-2)
+
+
+def test_repeats_learn_at_a_rate_of_their_own(inputs):
+    trainer = small.prepared(inputs, repeat_lr=0.5, bias_lr=1e-3)
+    rates = {id(parameter): group["peak"] for group in trainer.optimizer.param_groups for parameter in group["params"]}
+    link = trainer.student.link
+    assert rates[id(link.repeat)] == 0.5
+    assert rates[id(link.popularity)] == 1e-3
+
+
+def test_an_epoch_is_counted_without_what_is_held_out(inputs):
+    edges = small.prepared(inputs).batches.edges
+    assert edges.per_epoch(1) == len(edges)
+    taken = edges.hold_out(5)
+    assert len(taken.user) > 0
+    assert edges.per_epoch(1) == len(edges)

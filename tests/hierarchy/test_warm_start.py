@@ -18,7 +18,6 @@ from hierarchy import train
 from hierarchy.inference import EntityEncoder, FrozenLearner
 from hierarchy.kmeans import unit
 from hierarchy.losses.anchor import anchor_loss
-from hierarchy.trainer import Trainer
 from tests.fixtures.artifacts import make_ref
 from tests.hierarchy import small_learner as small
 from tests.hierarchy.retrained import rotation
@@ -237,19 +236,11 @@ def test_switched_off_it_starts_cold(root, inputs, first):
 
 
 @pytest.mark.parametrize("killed_at", [2, 7])
-def test_a_killed_run_resumes_to_identical_files(root, inputs, first, monkeypatch, killed_at):
-    step, warm = Trainer.step, {"warm": {"steps": 10}}
+def test_a_killed_run_resumes_to_identical_files(root, inputs, first, killed_at):
+    warm = {"warm": {"steps": 10}}
     whole = small.trained(root, after(first, inputs), f"whole{killed_at}", **warm)
-
-    def dies(self, number, given):
-        if number == killed_at:
-            raise KeyboardInterrupt
-        return step(self, number, given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "step", dies)
-        with pytest.raises(KeyboardInterrupt):
-            small.trained(root, after(first, inputs), f"killed{killed_at}", **warm)
+    with small.killed(killed_at):
+        small.trained(root, after(first, inputs), f"killed{killed_at}", **warm)
     resumed = small.trained(root, after(first, inputs), f"killed{killed_at}", **warm)
     for name in ("model.safetensors", "training.jsonl"):
         assert sha256_file(resumed.file(name)) == sha256_file(whole.file(name))
