@@ -40,7 +40,7 @@ def bench(tmp_path, monkeypatch):
         command = ["retrieval", "--data", str(tmp_path), "--csv", str(file), *options]
         monkeypatch.setattr(sys, "argv", command)
         retrieval.main()
-        return tuple(read(path) for path in (file, file.with_name("retrieval_trials.csv")))
+        return tuple(read(path) for path in (file, file.with_name("retrieval_trials.csv")) if path.exists())
 
     for name in ("gowalla", "amazon-beauty", "amazon-scientific", "retailrocket"):
         public_sets.write(name, tmp_path)
@@ -261,3 +261,17 @@ def test_content_is_near_where_words_are_shared_and_absent_without_words(tmp_pat
     assert close[0, 3] > close[0, 1], "bolt and nut share brand and two categories"
     np.testing.assert_allclose(close.diagonal(), 1, rtol=1e-4)
     assert content_of(items.slice(0, 0)) is None
+
+
+def test_only_what_learns_is_fitted_again_for_other_seeds(bench, monkeypatch):
+    repeats = {}
+
+    def noted(asked, exam, name, chosen, search, count, found):
+        repeats[name] = count
+        return []
+
+    monkeypatch.setattr(retrieval, "_test", noted)
+    monkeypatch.setattr(Search, "choose", lambda *_: {})
+    sums = "popularity+lightgcn"
+    bench("--sets", "amazon-beauty", "--repeats", "3", "--methods", f"popularity,sasrec,{sums},popularity+item_knn")
+    assert repeats == {"popularity": 1, "sasrec": 3, sums: 3, "popularity+item_knn": 1}

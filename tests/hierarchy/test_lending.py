@@ -164,3 +164,16 @@ def test_loans_take_no_gradient_and_are_reckoned_again_in_time(inputs):
     trainer.step(3, trainer.draw(3))
     assert not torch.equal(trainer.loans.target, before)
     assert not trainer.loans.target.requires_grad
+
+
+def test_primitives_settle_on_products_as_they_are_served(inputs):
+    trainer = small.prepared(inputs, id_floor=4)
+    with torch.no_grad():
+        for ids in (trainer.teacher.encoder.source_ids, trainer.teacher.encoder.target_ids):
+            ids[1:].normal_(generator=torch.Generator().manual_seed(0))
+    nodes = np.arange(trainer.visible["product"])
+    first, _ = _products(trainer.batches.table)
+    borrows = trainer.batches.table.id_rows[first : first + len(nodes)] == 0
+    assert borrows.any()
+    alone, served = (trainer._vectors("product", nodes, trainer.prototypes, flag) for flag in (False, True))
+    assert ((served - alone).abs().amax(dim=1)[borrows] > 1e-3).all()

@@ -136,3 +136,11 @@ def test_wrong_questions_are_refused_before_anything_is_encoded(frozen):
         embed_new(frozen, "product", [], TIME, event_type="purchased")
     with pytest.raises(UsageError, match="list of users for each of 1 rows"):
         embed_new(frozen, "product", ROWS[:1], TIME, [])
+
+
+def test_what_is_new_borrows_from_what_is_like_it(frozen, monkeypatch):
+    """Of those with events: with a blend the others are their content alone, without ids and loans."""
+    asked = frozen, "product", ROWS[5:7], TIME, USERS[5:7]
+    borrowing = embed_new(*asked).vectors
+    monkeypatch.setattr(unseen, "lent", lambda config, encoder, table: (encoder, table))
+    assert (np.abs(embed_new(*asked).vectors - borrowing).max(axis=1) > 1e-4).all()

@@ -267,3 +267,9 @@ def test_products_gone_from_the_log_lose_their_residual_and_no_other(root, input
     table = trainer.student.encoder.source_ids.detach()[1 : 1 + len(place)]
     assert torch.equal(table, FrozenLearner.open(first).model.encoder.source_ids[torch.from_numpy(place + 1)])
     assert GraphStore.open(past["graph"]).num_nodes["product"] > 0
+
+
+def test_every_rate_is_lowered(inputs, first):
+    plain, warm = small.prepared(inputs), small.prepared(after(first, inputs), warm={"lr_factor": 0.5})
+    rates, lowered = (sorted(group["peak"] for group in each.optimizer.param_groups) for each in (plain, warm))
+    assert lowered == pytest.approx([rate / 2 for rate in rates])
