@@ -93,7 +93,7 @@ class FrozenLearner:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.prototypes.ready.device
+        return self.prototypes.joined.device
 
     @property
     def tops(self) -> tuple[int, ...]:

@@ -7,9 +7,11 @@ Dhillon & Modha (2001), "Concept decompositions for large sparse text data using
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from data.errors import BadDataError
 
@@ -31,8 +33,7 @@ def spherical_kmeans(
         similarity = vectors @ centroids.T
         assigned = similarity.argmax(axis=1)
         closeness = similarity[np.arange(len(vectors)), assigned]
-        sums = np.zeros_like(centroids)
-        np.add.at(sums, assigned, vectors)
+        sums = group_sums(vectors, assigned, k)
         empty = np.flatnonzero(np.bincount(assigned, minlength=k) == 0)
         sums[empty] = vectors[np.argsort(closeness, kind="stable")[: len(empty)]]
         centroids = unit(sums)
@@ -62,6 +63,13 @@ def hierarchical_kmeans(vectors: Vectors, sizes: Sequence[int], rng: np.random.G
         levels.append(np.concatenate(centroids))
         groups = refined
     return levels
+
+
+def group_sums(vectors: NDArray[Any], group: NDArray[np.int64], k: int) -> NDArray[Any]:
+    """Sums (k, d) of the rows of `vectors` (n, d) that are of each `group` int64 (n,), added in their order."""
+    places = (group, np.arange(len(group)))
+    members = sparse.csr_array((np.ones(len(group), vectors.dtype), places), shape=(k, len(group)))
+    return np.asarray(members @ vectors)
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 from torch.nn.functional import normalize
 
-from hierarchy.kmeans import hierarchical_kmeans
+from hierarchy.kmeans import group_sums, hierarchical_kmeans
 from hierarchy.levels import PARENT_TAU
 from hierarchy.losses.spread import spread_loss
 from hierarchy.unions import content_space, told_apart, unions, with_content
@@ -53,9 +53,9 @@ class Hubs(NamedTuple):
 
 
 class Prototypes(nn.Module):
-    """All levels, coarse to fine. `ready` is False until `initialise`; until then they are no tokens to anybody."""
+    """All levels, coarse to fine. They are tokens to nobody until `join`."""
 
-    ready: torch.Tensor
+    joined: torch.Tensor
 
     def __init__(self, sizes: tuple[int, ...], dim: int, hub_parents: int, hub_children: int) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class Prototypes(nn.Module):
             self.register_buffer(f"mass_{level}", torch.full((k,), 1.0 / k))
             if level:
                 self.register_buffer(f"children_{level}", torch.full((sizes[level - 1], hub_children), -1))
-        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
-        self._seen_ready = False
+        self.register_buffer("joined", torch.zeros((), dtype=torch.bool))
+        self._seen_joined = False
 
     @property
     def num_levels(self) -> int:
@@ -94,8 +94,11 @@ class Prototypes(nn.Module):
             assigned = (vectors @ found.t()).argmax(dim=1)
             mass = torch.bincount(assigned, minlength=len(found)).float() / len(vectors)
             self._set(level, found, mass)
-        self.ready.fill_(True)
         self.refresh()
+
+    def join(self) -> None:
+        """From now on they are hub tokens: to be called when encoders begin to learn with them, and only then."""
+        self.joined.fill_(True)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -112,8 +115,8 @@ class Prototypes(nn.Module):
     def hubs(self, state: torch.Tensor) -> Hubs | None:
         """Hub tokens of unit query states (B, d): all coarse primitives, then the children of the best parents.
 
-        Their number depends on the depth of the hierarchy, not on how many primitives there are. None before
-        `initialise`.
+        Their number depends on the depth of the hierarchy, not on how many primitives there are. None before `join`:
+        an encoder that never learned with such tokens must not be shown any.
         """
         if not self._there():
             return None
@@ -189,8 +192,7 @@ class Prototypes(nn.Module):
         weights = torch.bincount(own, minlength=self.sizes[finest]).float()
         members = normalize(torch.zeros_like(self.vectors(finest)).index_add_(0, own, vectors), dim=1)
         about = content_space((content if content.any() else vectors).cpu().numpy())
-        sums = np.zeros((len(weights), about.shape[1]))
-        np.add.at(sums, own.cpu().numpy(), about)
+        sums = group_sums(about.astype(np.float64), own.cpu().numpy(), len(weights))
         found = unions(sums, weights.double().cpu().numpy(), self.sizes[:finest], evenness)
         for level, union in enumerate(found):
             place = torch.from_numpy(union).to(members.device)
@@ -221,9 +223,9 @@ class Prototypes(nn.Module):
         return counts
 
     def _there(self) -> bool:
-        """`ready`, of which the answer yes is remembered by the host: it stays, and a GPU need not be asked again."""
-        self._seen_ready = self._seen_ready or bool(self.ready)
-        return self._seen_ready
+        """`joined`, of which the answer yes is remembered by the host: it stays, and a GPU need not be asked again."""
+        self._seen_joined = self._seen_joined or bool(self.joined)
+        return self._seen_joined
 
     def _set(self, level: int, vectors: torch.Tensor, mass: torch.Tensor) -> None:
         self.vectors(level).copy_(vectors)

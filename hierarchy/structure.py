@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from scipy import sparse
 
 from data.context import derive_seed
 from data.errors import UsageError
@@ -133,9 +134,9 @@ def _of_owners(vectors: Vectors, edges: TrainingEdges, table: ContentTable) -> V
     place = table.place("advertiser")
     count = place.stop - place.start
     owned = edges.advertiser >= 0
-    sums = np.zeros((count, vectors.shape[1]), np.float32)
     pairs, times = np.unique(np.stack([edges.advertiser[owned], edges.product[owned]]), axis=1, return_counts=True)
-    np.add.at(sums, pairs[0], vectors[pairs[1]] * times[:, None].astype(np.float32))
+    each = sparse.csr_array((times.astype(np.float32), (pairs[0], pairs[1])), shape=(count, len(vectors)))
+    sums = each @ vectors
     total = np.bincount(edges.advertiser[owned], minlength=count)[:count]
     return np.asarray(sums / np.maximum(total, 1)[:, None], np.float32)
 

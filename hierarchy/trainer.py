@@ -143,6 +143,7 @@ class Trainer:
         config = self.config
         if step == config.warmup_steps:
             self._give_birth()
+            self.prototypes.join()
         if self.born and (step - config.warmup_steps) % config.hard_every == 0:
             self._mine()
         if self.loans is not None and step % config.lending.every == 0:

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, normalize
 
+from hierarchy.kmeans import group_sums
+
 GAMMAS = (0.25, 0.5, 0.75, 1.0)
 
 _STEPS, _RATE = 60, 0.02  # of the search for prototypes that tell unions apart
@@ -53,8 +55,7 @@ def unions(sums: Matrix, mass: Matrix, sizes: Sequence[int], evenness: float) ->
             shares = np.asarray(np.bincount(step, mass, minlength=k), np.float64)
             if _perplexity(shares) >= evenness * k:
                 break
-        below, sums, mass = sums, np.zeros((k, sums.shape[1])), shares
-        np.add.at(sums, step, below)
+        sums, mass = group_sums(sums, step, k), shares
         joined = step[joined]
         found.insert(0, joined)
     return found

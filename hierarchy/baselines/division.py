@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from data.errors import UsageError
 from hierarchy.bags import Vectors
-from hierarchy.kmeans import unit
+from hierarchy.kmeans import group_sums, unit
 
 OTHER_LEVELS = 0.1
 """Weight of a primitive's other levels: below 1/4, so that they never outweigh a product's own axis."""
@@ -92,8 +92,7 @@ def membership_space(assigned: Sequence[NDArray[np.int64]], sizes: Sequence[int]
     primitives = []
     for own, offset, k in zip(assigned, offsets, sizes, strict=True):
         held = own >= 0
-        mean = np.zeros((k, width), np.float32)
-        np.add.at(mean, own[held], members[held])
+        mean = group_sums(members[held], own[held], k)
         mean *= OTHER_LEVELS / np.maximum(np.bincount(own[held], minlength=k), 1)[:, None]
         mean[np.arange(k), np.arange(k) + offset] = 1.0
         primitives.append(unit(mean))

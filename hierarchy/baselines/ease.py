@@ -8,8 +8,8 @@ from __future__ import annotations
 from copy import copy
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy import linalg
 
 from data.errors import SystemStateError
 from hierarchy.purchases import History
@@ -20,18 +20,20 @@ _GIB = 1024**3
 class Ease:
     """score(u, :) = profile(u) B with B = I - P / diag(P), P = (X'X + ridge I)^-1, X binary."""
 
-    def __init__(self, known: History, ridge: float, recency_decay: float = 1.0, memory: float = 4.0) -> None:
-        """Time O(products^3): about a minute at 15,000 on one core; memory one dense float32 square and a few rows.
+    def __init__(
+        self, known: History, ridge: float, recency_decay: float = 1.0, memory: float = 8.0, device: str = "cpu"
+    ) -> None:
+        """Time O(products^3) on `device`: about a minute at 15,000 on one core; memory two dense float32 squares there.
 
-        Raises SystemStateError where that square needs more than `memory` GiB, or the matrix cannot be factored.
+        Raises SystemStateError where they need more than `memory` GiB, or the matrix cannot be factored.
         """
-        need = 4 * known.num_products**2 / _GIB
+        need = 2 * 4 * known.num_products**2 / _GIB
         if need > memory:
             raise SystemStateError(
                 f"EASE needs {need:.1f} GiB for {known.num_products:,} products, more than the {memory:g} GiB it may "
                 "have: leave it out or raise its memory limit"
             )
-        self._weights = _solved(known, ridge)
+        self._weights = _solved(known, ridge, device)
         self._decay = recency_decay
         self._profile = known.profile(recency_decay)
 
@@ -43,21 +45,20 @@ class Ease:
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
-        return np.asarray(self._profile[users] @ self._weights, np.float32)
+        own = torch.from_numpy(self._profile[users].toarray()).to(self._weights.device)
+        return np.asarray((own @ self._weights).cpu().numpy(), np.float32)
 
 
-def _solved(known: History, ridge: float) -> NDArray[np.float32]:
+def _solved(known: History, ridge: float, device: str) -> torch.Tensor:
     taken = known.matrix()
     taken.data[:] = 1.0
-    # In column order, so that LAPACK works in place.
-    gram = np.asfortranarray((taken.T @ taken).toarray())
-    gram[np.diag_indices_from(gram)] += np.float32(ridge)
-    lower, failed = linalg.lapack.spotrf(gram, lower=1, overwrite_a=1)
+    gram = torch.from_numpy((taken.T @ taken).toarray()).to(device)
+    gram.diagonal().add_(ridge)
+    factor, failed = torch.linalg.cholesky_ex(gram)
     if failed:
         raise SystemStateError(f"EASE could not factor its matrix at ridge {ridge:g}: choose a larger one")
-    inverse, _ = linalg.lapack.spotri(lower, lower=1, overwrite_c=1)
-    for column in range(len(inverse)):
-        inverse[column, column + 1 :] = inverse[column + 1 :, column]
-    inverse /= -inverse.diagonal()
-    inverse[np.diag_indices_from(inverse)] = 0.0
-    return np.ascontiguousarray(inverse)
+    del gram
+    inverse: torch.Tensor = torch.cholesky_inverse(factor)
+    inverse /= -inverse.diagonal().clone()
+    inverse.fill_diagonal_(0.0)
+    return inverse

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from data.errors import BadDataError, SystemStateError
 from hierarchy.bags import Vectors, cosines
-from hierarchy.kmeans import unit
+from hierarchy.kmeans import group_sums, unit
 from hierarchy.purchases import History
 
 _TRIES = 10
@@ -121,9 +121,8 @@ def _kept(member: NDArray[np.int64], graph: sparse.csr_array, k: int) -> NDArray
 
 
 def _means(vectors: Vectors, member: NDArray[np.int64], k: int) -> Vectors:
-    sums = np.zeros((k, vectors.shape[1]), np.float32)
-    np.add.at(sums, member[member >= 0], vectors[member >= 0])
-    return unit(sums)
+    held = member >= 0
+    return unit(group_sums(vectors[held], member[held], k))
 
 
 def _nearest(vectors: Vectors, means: Vectors) -> NDArray[np.int64]:

@@ -100,7 +100,7 @@ class Shop:
             prototypes.get_buffer(f"vectors_{level}").copy_(
                 torch.from_numpy(np.array([self.direction[n] for n in names]))
             )
-        prototypes.ready.fill_(True)
+        prototypes.join()
         prototypes.refresh()
         tensors = {f"learner.{name}": value for name, value in learner.state_dict().items()}
         out.write_tensors(

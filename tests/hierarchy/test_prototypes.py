@@ -14,11 +14,14 @@ def _vectors(count: int, seed: int = 0) -> torch.Tensor:
 def prototypes() -> Prototypes:
     made = Prototypes((3, 9), 8, hub_parents=2, hub_children=4)
     made.initialise(_vectors(60), seed=0)
+    made.join()
     return made
 
 
 def test_nobody_sees_primitives_before_they_exist():
-    assert Prototypes((3, 9), 8, 2, 4).hubs(_vectors(5)) is None
+    made = Prototypes((3, 9), 8, 2, 4)
+    made.initialise(_vectors(60), seed=0)
+    assert made.hubs(_vectors(5)) is None
 
 
 def test_hubs_are_all_coarse_ones_and_children_of_the_best_parents(prototypes):
@@ -40,6 +43,7 @@ def test_the_number_of_hubs_does_not_grow_with_the_finest_level():
     for finest in (9, 40):
         made = Prototypes((3, finest), 8, 2, 4)
         made.initialise(_vectors(120), seed=0)
+        made.join()
         sizes.append(made.hubs(_vectors(2)).mask.shape[1])
     assert sizes[0] == sizes[1]
 

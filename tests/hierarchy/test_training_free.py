@@ -51,7 +51,7 @@ def test_ease_is_the_constrained_least_squares_solution():
 
 
 def test_ease_refuses_before_it_takes_memory_it_may_not_have():
-    with pytest.raises(SystemStateError, match=r"6.* GiB for 40,981 products, more than the 4 GiB"):
+    with pytest.raises(SystemStateError, match=r"12.* GiB for 40,981 products, more than the 8 GiB"):
         Ease(history((0, 1, 1), products=40_981), 100.0)
 
 

@@ -42,6 +42,7 @@ def _encoder(table, dim: int = 12, trained: bool = False) -> InterestEncoder:
 def _primitives() -> Prototypes:
     made = Prototypes((4, 8), 12, 2, 2)
     made.initialise(normalize(torch.randn(50, 12, generator=torch.Generator().manual_seed(0)), dim=1), seed=0)
+    made.join()
     return made
 
 

@@ -158,6 +158,10 @@ def _fit_spectral(known: Known, setting: Setting, seed: int, device: str) -> Ind
     return Spectral(known.history, SpectralSettings(**vectors), setting["recency_decay"], seed)
 
 
+def _fit_ease(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
+    return Ease(known.history, **setting, memory=8.0 if device == "cpu" else 100.0, device=device)
+
+
 def _fit_content(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
     assert known.content is not None
     return ContentOnly(known.history, known.content)
@@ -256,7 +260,7 @@ METHODS: tuple[Method, ...] = (
     Method("spectral-256", _spectral((256,)), _fit_spectral),
     Method("spectral", _spectral((512, 256, 1024)), _fit_spectral),
     Method("spectral-1536", _spectral((1536,)), _fit_spectral),
-    Method("ease", _ease, lambda known, setting, seed, device: Ease(known.history, **setting)),
+    Method("ease", _ease, _fit_ease),
     Method("gf_cf", _gf_cf, lambda known, setting, seed, device: GfCf(known.history, **setting, seed=seed)),
     Method("cheby_cf", _cheby_cf, lambda known, setting, seed, device: ChebyCf(known.history, **setting, seed=seed)),
     Method(
