@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> None:
         raise UsageError(f"expected at least one seed, got {options.seeds}")
     if options.data is None and "STRATA_DATA" not in os.environ and options.set != "completejourney":
         raise UsageError("expected --data or STRATA_DATA, the folder of the public sets, got neither")
-    place, count = _shard(options.shard)
+    place, count = rows.shard(options.shard)
     data = options.data or Path(os.environ.get("STRATA_DATA", ""))
     ground = grounds.opened(options.set, data, options.graph, options.users)
     time_kind, edges = ground.known.time_kind, len(ground.known.history.user)
@@ -124,13 +124,6 @@ def _append(lines: list[dict[str, Any]], options: argparse.Namespace) -> None:
     with open(options.fits / "rows.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows.write(options.csv, lines, **common)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    place, _, count = text.partition("/")
-    if not (place.isdigit() and count.isdigit() and int(place) < int(count)):
-        raise UsageError(f"expected --shard i/n with 0 <= i < n, such as 0/4, got {text!r}")
-    return int(place), int(count)
 
 
 def _changes(given: Sequence[str]) -> dict[str, Any]:

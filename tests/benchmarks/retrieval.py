@@ -55,6 +55,9 @@ def main() -> None:
         "--graph", type=Path, default=None, help="graph artifact, or what panel.py made of it, for completejourney"
     )
     parser.add_argument("--valid-users", type=int, default=None, help="users asked on validation, at most")
+    parser.add_argument(
+        "--shard", default="", metavar="i/n", help="only try every n-th setting from the i-th on; --resume tests later"
+    )
     parser.add_argument("--resume", action="store_true", help="take trials that the log holds as done")
     parser.add_argument("--csv", type=Path, default=RESULTS, help="file the rows go to (default: %(default)s)")
     try:
@@ -71,8 +74,9 @@ def _run(options: argparse.Namespace) -> None:
             raise UsageError(f"no retrieval set {name!r}: {nearest(name, NAMES)}")
     if options.trials < 1 or options.repeats < 1:
         raise UsageError(f"expected at least one trial and one repeat, got {options.trials} and {options.repeats}")
+    shard = rows.shard(options.shard) if options.shard else None
     log = options.csv.with_name(f"{options.csv.stem}_trials.csv")
-    search = Search(options.trials, options.seed, options.device, log, options.resume)
+    search = Search(options.trials, options.seed, options.device, log, options.resume, shard=shard)
     for name in [*methods, *([options.reference] if options.reference else [])]:
         search.check(name)
     data = options.data or Path(os.environ.get("STRATA_DATA", ""))
@@ -85,6 +89,11 @@ def _run(options: argparse.Namespace) -> None:
 def _measure(asked: Protocol, methods: Sequence[str], search: Search, options: argparse.Namespace) -> None:
     """Tune and test all methods on one set; a method's rows are written when it is done, comparisons at the end."""
     search.forget()
+    if search.shard is not None:
+        for name in methods:
+            if search.suits(name, asked.valid.known):
+                search.choose(name, asked)
+        return
     names = list(dict.fromkeys([*([options.reference] if options.reference else []), *methods]))
     names = [name for name in names if search.suits(name, asked.valid.known)]
     found: dict[tuple[str, str], dict[str, Found]] = {}

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from data.errors import UsageError
+
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (
     "what",
@@ -31,6 +33,14 @@ COLUMNS = (
     "git_sha",
     "date",
 )
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Place and count of "i/n". Raises UsageError unless 0 <= i < n."""
+    place, _, count = text.partition("/")
+    if not (place.isdigit() and count.isdigit() and int(place) < int(count)):
+        raise UsageError(f"expected --shard i/n with 0 <= i < n, such as 0/4, got {text!r}")
+    return int(place), int(count)
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:

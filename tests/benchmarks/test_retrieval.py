@@ -90,9 +90,23 @@ def test_a_resumed_search_takes_what_was_logged_and_another_run_is_the_same(benc
     assert again[len(found) :] == measured, "published rows are written once"
 
 
+def test_processes_may_share_a_search(bench, tmp_path):
+    asked = ("--sets", "amazon-beauty", "--methods", "directional_knn", "--trials", "5")
+    whole, trials = bench(*asked)
+    for file in (tmp_path / "out").iterdir():
+        file.unlink()
+    (logged,) = [bench(*asked, "--shard", shard)[-1] for shard in ("0/2", "1/2")][1:]
+    assert len(logged) == len(trials)
+    again, still = bench(*asked, "--resume")
+    assert still == logged, "nothing is left to be tried"
+    assert again == whole
+    assert {row["trial"] for row in logged} == {row["trial"] for row in trials}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (("--shard", "2/2"), "0 <= i < n"),
         (("--sets", "gowala"), "did you mean 'gowalla'"),
         (("--methods", "popularity+spektral"), "did you mean 'spectral'"),
         (("--trials", "0"), "at least one trial"),

@@ -1,7 +1,7 @@
 """Variants of the learner: the whole recipe, and the same with one thing switched off (or on where it is off).
 
-The whole recipe is that of the retrieval benchmark for the set, with primitives: warm-up ends after WARM of the steps,
-so that distillation, consistency, spread and hub tokens have their say. The anchored start has no switch and is in all.
+The whole recipe is that of the retrieval benchmark for the set, with primitives, so that distillation, consistency,
+spread and hub tokens have their say. The anchored start has no switch and is in all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from hierarchy.bias import BIASES
 from hierarchy.seeds import VIEWS
 from tests.benchmarks.retrieval_quality import learner
 
-WARM = 0.4
 NEVER = 1_000_000
 FULL = "full recipe"
 STRUCTURES = ("spectral", "directional")
@@ -35,8 +34,7 @@ class Variant(NamedTuple):
 def recipe(time_kind: str, edges: int, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The setting of the whole recipe for a set of `edges` events; `changes` hold in all variants."""
     plain = learner.config_of(time_kind, changes)
-    steps = round(plain.epochs * max(1, edges // plain.batch_size)) if plain.epochs else plain.steps
-    return {"warmup_steps": int(WARM * steps), **changes}
+    return {"warmup_steps": int(learner.WARM * learner.steps_of(plain, edges)), **changes}
 
 
 def variants(time_kind: str, base: Mapping[str, Any]) -> list[Variant]:

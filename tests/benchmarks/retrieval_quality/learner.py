@@ -31,6 +31,8 @@ from hierarchy.purchases import History
 
 END = 1_577_836_800_000_000
 """2020-01-01, the end of what is known [us]; ages count back from there."""
+WARM = 0.4
+"""Share of the steps before primitives are born; they then join the tokens and views are distilled."""
 _TABLES = {"products": PRODUCTS, "advertisers": ADVERTISERS, "campaigns": CAMPAIGNS, "users": USERS}
 
 
@@ -104,7 +106,7 @@ def fit(
     store = Store(folder)
     graph = graph_of(store, history, owners)
     features = _features_of(store, history.num_products, content)
-    config = config_of(time_kind, {**_small(history), **setting})
+    config = config_of(time_kind, {**_small(history), **setting}, len(history.user))
     ctx = RunContext(seed=seed, device=device, threads=torch.get_num_threads())
     learner = _published(
         store, "learner", lambda out: train.run(config, {"graph": graph, "features": features}, out, ctx)
@@ -112,8 +114,11 @@ def fit(
     return LearnedRetrieval(folder, learner, features, graph, history, device)
 
 
-def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
-    """The recipe for sets with an order (or a clock) or without one, under `setting`."""
+def config_of(time_kind: str, setting: Mapping[str, Any], events: int = 0) -> train.Config:
+    """The recipe for sets with a clock, with an order alone, or without either, under `setting`.
+
+    Given the number of events, primitives are born after WARM of the steps where there is an order; else never.
+    """
     ordered = time_kind != "none"
     recipe: dict[str, Any] = {
         "t0": from_micros(END),
@@ -134,7 +139,16 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
         "precision": "bf16",
         "teacher_momentum": 0.99,
     }
-    if ordered:
+    if time_kind == "clock":
+        # Baskets of many products: all that follows all would be too much, and few of them say who somebody is.
+        recipe |= {
+            "user_budget": {"recent": 32, "uniform": 96, "two_hop": 0, "links": 0},
+            "history_decay": 0.97,
+            "structure": {"spectral": 256},
+            "epochs": 1.0,
+            "popularity_days": 14.0,
+        }
+    elif ordered:
         recipe |= {
             "user_budget": {"recent": 50, "uniform": 0, "two_hop": 0, "links": 0},
             "history_decay": 0.75,
@@ -169,7 +183,15 @@ def config_of(time_kind: str, setting: Mapping[str, Any]) -> train.Config:
         }
     for name, value in setting.items():
         recipe[name] = {**recipe.get(name, {}), **value} if isinstance(value, Mapping) else value
-    return train.Config(**recipe)
+    config = train.Config(**recipe)
+    if ordered and events and "warmup_steps" not in setting:
+        config = config.model_copy(update={"warmup_steps": int(WARM * steps_of(config, events))})
+    return config
+
+
+def steps_of(config: train.Config, events: int) -> int:
+    """Steps that `config` takes on so many events, with edges as rows."""
+    return round(config.epochs * max(1, events // config.batch_size)) if config.epochs else config.steps
 
 
 def _small(history: History) -> dict[str, Any]:

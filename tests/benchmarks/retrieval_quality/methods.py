@@ -167,29 +167,30 @@ def _fit_content(known: Known, setting: Setting, seed: int, device: str) -> Indu
     return ContentOnly(known.history, known.content)
 
 
-def _fitted(module: ModuleType, epochs: Sequence[int]) -> Callable[[Known], Space]:
-    """The space of a module with DEFAULTS and SPACE, its default first; nothing stops a fit here but its `epochs`."""
+def _fitted(module: ModuleType, epochs: Sequence[int], **changes: Sequence[Any]) -> Callable[[Known], Space]:
+    """The space of a module with DEFAULTS and SPACE, its default first, but for `changes`; nothing stops a fit here but
+    its `epochs`."""
     own = {
         name: (module.DEFAULTS[name], *(v for v in values if v != module.DEFAULTS[name]))
         for name, values in module.SPACE.items()
     }
-    return lambda known: {**own, "epochs": epochs}
+    return lambda known: {**own, **changes, "epochs": epochs}
 
 
 def _fit_lightgcn(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
-    own, limits = _with_limits(setting)
+    own, limits = _with_limits(setting, device)
     return lightgcn.fit(known.history, own, seed, device, limits)
 
 
 def _fit_sasrec(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
-    own, limits = _with_limits(setting)
+    own, limits = _with_limits(setting, device)
     return sasrec.fit(known.history, own, seed, device, limits)
 
 
 def _fit_dropoutnet(known: Known, setting: Setting, seed: int, device: str) -> Inductive:
     """Preferences are those of spectral vectors in their default setting."""
     assert known.content is not None
-    own, limits = _with_limits(setting)
+    own, limits = _with_limits(setting, device)
     chosen = {name: values[0] for name, values in _spectral((256,))(known).items()}
     decay = chosen.pop("recency_decay")
     vectors = spectral_vectors(known.history, SpectralSettings(**chosen), seed)
@@ -197,9 +198,9 @@ def _fit_dropoutnet(known: Known, setting: Setting, seed: int, device: str) -> I
     return dropoutnet.fit(known.history, preferences, known.content, own, seed, device, limits)
 
 
-def _with_limits(setting: Setting) -> tuple[Setting, Limits]:
+def _with_limits(setting: Setting, device: str) -> tuple[Setting, Limits]:
     own = {name: value for name, value in setting.items() if name != "epochs"}
-    return own, Limits(epochs=setting["epochs"])
+    return own, Limits(epochs=setting["epochs"], record=device != "cpu")
 
 
 def _told(known: Known) -> bool:
@@ -208,14 +209,24 @@ def _told(known: Known) -> bool:
 
 def _learner(known: Known) -> Space:
     """Fields of the learner's configuration over the recipe of learner.config_of."""
-    if _ordered(known):
-        views = ((128, 128), (192, 64), (224, 32))
+    if known.time_kind == "clock":
         return {
-            "epochs": (8.0, 5.0, 12.0),
-            "lr": (2e-3, 1e-3, 5e-4),
-            "id_lr": (5e-4, 2.5e-4, 1e-3),
+            "epochs": (1.0, 0.5, 2.0),
+            "lr": (1e-3, 2e-3, 5e-4),
+            "id_lr": (5e-4, 1e-3, 2e-4),
+            "dropout": (0.3, 0.1, 0.5),
+            "history_decay": (0.97, 0.9, 0.99),
+            "popularity_days": (14.0, 28.0, 7.0),
+            "popularity": (1.0, 2.0, 4.0),
+        }
+    if _ordered(known):
+        views = ((192, 64), (128, 128), (224, 32))
+        return {
+            "epochs": (5.0, 8.0, 3.0),
+            "lr": (1e-3, 2e-3, 5e-4),
+            "id_lr": (1e-3, 5e-4, 2e-3),
             "dropout": (0.5, 0.4, 0.6),
-            "history_decay": (0.75, 0.65, 0.85),
+            "history_decay": (0.65, 0.75, 0.85),
             "structure": [{"spectral": one, "directional": other} for one, other in views],
         }
     space: dict[str, Sequence[Any]] = {
@@ -269,7 +280,8 @@ METHODS: tuple[Method, ...] = (
         lambda known, setting, seed, device: TransitionGraph(known.history, known.content, **setting),
         _ordered,
     ),
-    Method("lightgcn", _fitted(lightgcn, (100, 50, 200, 400)), _fit_lightgcn, learned=True),
+    # Batches larger than the published 2,048, which takes hundreds of epochs: retrieval_learned runs that one.
+    Method("lightgcn", _fitted(lightgcn, (60, 30, 120), batch=(8192, 4096, 16384)), _fit_lightgcn, learned=True),
     Method("sasrec", _fitted(sasrec, (40, 20, 80)), _fit_sasrec, _ordered, True),
     Method("learner", _learner, _fit_learner, learned=True),
     Method("learner-cold", _learner_cold, _fit_learner, _told, True),

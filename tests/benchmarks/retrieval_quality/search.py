@@ -32,7 +32,8 @@ Chosen = dict[str, Setting]
 class Search:
     """One budget for all: `trials` settings a method, drawn from `seed`, logged to `log`.
 
-    With `resume`, trials that the log already holds for the same set, method, seed and setting are not run again.
+    With `resume`, trials that the log already holds for the same set, method, seed and setting are not run again. With
+    `shard` (i, n) only every n-th setting from the i-th on is tried, so that n processes share a search.
     """
 
     trials: int
@@ -41,6 +42,7 @@ class Search:
     log: Path
     resume: bool = False
     methods: Sequence[Method] = METHODS
+    shard: tuple[int, int] | None = None
     _parts: dict[tuple[str, ...], Inductive] = field(default_factory=dict)
     _chosen: dict[tuple[str, str], Chosen] = field(default_factory=dict)
 
@@ -70,6 +72,8 @@ class Search:
         logged = self._logged(protocol.name, name) if self.resume else {}
         best: dict[str, tuple[float, Setting]] = {}
         for place, setting in enumerate(self._settings(name, protocol)):
+            if self.shard is not None and place % self.shard[1] != self.shard[0]:
+                continue
             values = logged.get(json.dumps(setting))
             if values is None or len(values) < len(protocol.valid.questions):
                 values = self._try(name, place, setting, protocol)
