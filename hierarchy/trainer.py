@@ -92,7 +92,7 @@ class Trainer:
         self.miner = Miner(batches, config.hard_negatives, seed)
         self.teachers = _teachers(config, batches)
         self.held_out, self.best, self.born = held_out, Best(), False
-        self._captured = Captured(self._learn, self.device)
+        self._captured, self._records = Captured(self._learn, self.device), batches.full
         self.log: list[dict[str, Any]] = []
         self.wait_share = 0.0
 
@@ -157,7 +157,7 @@ class Trainer:
         if view is not None:
             others = self._others(step, given)
         # Candidates by pieces are computed twice, which cannot be recorded: what they drop would not be the same.
-        recorded = self.batches.full and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
+        recorded = self._records and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
         learn = self._captured if recorded else self._learn
         anchored = self.anchor is not None and step % config.distillation.every == 0
         form = (view, anchored, self.born, len(self.memory.stored()))
@@ -199,7 +199,10 @@ class Trainer:
             terms |= more
         if self.anchor is not None and anchored:
             terms["anchor"] = self.anchor.loss(student, passes, given, config.distillation.seeds)
-        return terms, distilled, self._gradients(terms)
+        gradients = self._gradients(terms)
+        # Whoever keeps a term must not keep its graph: what waits in it for gradients belongs to the stream of its
+        # step, and that of a plain step spoils a recording.
+        return {name: term.detach() for name, term in terms.items()}, distilled, gradients
 
     def _view(self, step: int) -> str | None:
         """The view that is learned from in a step, if any is."""
@@ -280,7 +283,7 @@ class Trainer:
     def _log(self, step: int, terms: Mapping[str, torch.Tensor]) -> None:
         if not terms or (step % self.config.log_every and step + 1 != self.steps):
             return
-        values = dict(zip(terms, torch.stack([term.detach() for term in terms.values()]).tolist(), strict=True))
+        values = dict(zip(terms, torch.stack(list(terms.values())).tolist(), strict=True))
         require_finite(values, step)
         self.log.append({"step": step, **values})
 

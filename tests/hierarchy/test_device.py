@@ -17,6 +17,7 @@ from hierarchy.objective import Teacher, distil, link_losses
 from hierarchy.passes import allow_tf32
 from hierarchy.teacher import follow
 from hierarchy.transfer import on_device
+from kernels.captured import Captured
 from tests.hierarchy import small_learner as small
 
 
@@ -176,12 +177,16 @@ def test_a_step_on_a_gpu_has_the_losses_of_the_cpu(inputs):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("changes", [{}, {"dropout": 0.3, "token_dropout": 0.1}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"dropout": 0.3, "token_dropout": 0.1}, {"full_softmax": 0, "hard_negatives": 2}]
+)
 def test_recorded_steps_have_the_losses_of_plain_ones(inputs, changes):
     losses = []
     for most in (0, 12):
         config = train.Config(**{**small.CONFIG, "steps": 40, "warmup_steps": 10, "full_softmax": 100, **changes})
         trainer, _ = train.prepare(config, inputs, RunContext(threads=1, device="cuda"))
+        trainer._records = True
+        trainer.batches._seeds = Captured(trainer.batches._sampled, "cuda", fresh=True)
         trainer._captured.most = trainer.batches._seeds.most = most
         terms = [trainer.step(step, trainer.draw(step)) for step in range(40)]
         losses.append([[float(row[name]) for name in ("link", "distillation") if name in row] for row in terms[-8:]])
