@@ -15,6 +15,7 @@ from torch import nn
 
 from graph.sampler import TokenSet
 from graph.store import RELATIONS
+from hierarchy.lookup import sums_of
 
 AGE_BUCKETS = 17
 DEGREE_BUCKETS = 16
@@ -88,7 +89,7 @@ class BiasTables(nn.Module):
         """Biases (B, columns, T) for `index` (B, T, 6) made by `bias_index`."""
         batch, tokens, features = index.shape
         table = self.table if self.all_on else self.table * self.kept
-        summed = nn.functional.embedding_bag(index.reshape(-1, features), table, mode="sum")
+        summed = sums_of(table, index.reshape(-1, features))
         return summed.view(batch, tokens, self.table.shape[1]).transpose(1, 2)
 
 

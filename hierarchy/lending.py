@@ -21,7 +21,7 @@ from hierarchy.content import WITH_ID, ContentTable
 from hierarchy.transformer import InterestEncoder
 
 _ROWS = 1024  # borrowers that look for neighbours at once
-_LENDERS = 100_000  # of a type, at most
+_LENDERS = 20_000  # of a type, at most
 
 
 class Lending(BaseModel):
@@ -38,7 +38,7 @@ class Lending(BaseModel):
 def lent(config: Lending, encoder: InterestEncoder, table: ContentTable) -> tuple[InterestEncoder, ContentTable]:
     """The encoder and the table with a residual for each product and advertiser that has content but none of its own.
 
-    Lenders are those with residuals, so a loan does not depend on who else borrows; of more than 100,000 of a type
+    Lenders are those with residuals, so a loan does not depend on who else borrows; of more than 20,000 of a type
     every n-th lends. Time: borrowers x lenders x content dim; memory: 1,024 borrowers x lenders, and the residuals
     twice. What is given stays as it is.
     """

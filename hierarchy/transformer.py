@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import dropout, embedding, normalize
+from torch.nn.functional import dropout, normalize
 
 from encoders.fuse import GatedFusion
 from graph.store import NODE_TYPES
 from hierarchy.attention import LatentAttention
 from hierarchy.bias import BiasTables, HubBias
+from hierarchy.lookup import rows_of
 from hierarchy.prototypes import Hubs, Prototypes
 from hierarchy.seeds import Seeds
 
@@ -76,7 +77,7 @@ class InterestEncoder(nn.Module):
         targets: torch.Tensor = self.target_ids
         if loans is not None:
             sources, targets = torch.cat([sources, loans[0]]), torch.cat([targets, loans[1]])
-        tokens = self.embed(seeds.token_content, seeds.token_id_row, sources)
+        tokens = _rounded(self.embed(seeds.token_content, seeds.token_id_row, sources))
         tokens = dropout(tokens, self.shape.dropout, self.training)
         for_history, *for_layers = self.bias(seeds.bias).split([1] + [self.shape.heads] * self.shape.layers, dim=1)
         own = self.embed(seeds.content, seeds.id_row, targets)
@@ -90,7 +91,7 @@ class InterestEncoder(nn.Module):
         """Vectors (..., d) of content with type columns (..., Dx) and rows (...) of the residuals `ids` of a role."""
         if self.gate is not None:
             content = self._fused(self.gate, content)
-        return content @ torch.cat([self.content, self.types]) + embedding(id_row, ids, padding_idx=0)
+        return content @ torch.cat([self.content, self.types]) + rows_of(ids, id_row)
 
     def _fused(self, gate: GatedFusion, content: torch.Tensor) -> torch.Tensor:
         """Content with type columns (..., D + 5) of parts, presence and type columns."""
@@ -114,6 +115,13 @@ class InterestEncoder(nn.Module):
         norm = state.norm(dim=-1, keepdim=True)
         known = norm > 1e-6
         return torch.where(known, state / torch.where(known, norm, 1.0), normalize(self.nowhere, dim=0))
+
+
+def _rounded(tokens: torch.Tensor) -> torch.Tensor:
+    """Tokens in the precision that products will round them to under autocast: once, and not at each of their uses."""
+    kind = tokens.device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return tokens.to(torch.get_autocast_dtype(kind)) if on else tokens
 
 
 class Layer(nn.Module):

@@ -168,23 +168,32 @@ def shape_of(shop: Shop, trainer: Trainer) -> str:
 def measured(device: str, precision: str) -> list[dict[str, Any]]:
     """All rows of one device."""
     check(device)
+    _say("losses are those of the CPU")
     size = SIZES[device]
     shop = made_shop(size["edges"])
+    _say(f"a shop of {size['edges']} edges is made")
     with allow_tf32(precision):  # type: ignore[arg-type]
         settings = options(size["batch_size"], size["dim"], precision)
         trainer = made_trainer(shop, CONTENT, device, **settings)
         shape = f"batch {size['batch_size']}, {shape_of(shop, trainer)}"
         links = {"warmup_steps": 100_000} | {k: v for k, v in settings.items() if k != "warmup_steps"}
         warm = made_trainer(shop, CONTENT, device, **links)
+        _say("trainers are made")
         found = speeds(trainer, warm, size["steps"], size["rounds"], shape, precision)
         del warm
+        _say("speeds are measured")
         found += parts(trainer, size["steps"], shape, precision)
         found += inference(trainer, shop, shape_of(shop, trainer))
+        _say("a step and inference are measured")
         del trainer
         if device == "cuda":
             found += memory(shop, size, precision)
     where = {"machine": machine(device), "versions": f"torch={torch.__version__};numpy={np.__version__}"}
     return [line | where for line in found]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from hierarchy.transformer import EncoderShape
 from tests.benchmarks.sampler import SPAN, MadeGraph, made_graph
 
 PURCHASE = Relation("user", "purchase", "product")
+FUNNEL = {"purchase": 1.0}
 
 
 @dataclass
@@ -30,6 +32,11 @@ class Shop(MadeGraph):
 
     def known_at(self, node_type: str) -> NDArray[np.int64]:
         return np.zeros(self.num_nodes[node_type], np.int64)
+
+    @cached_property
+    def training_edges(self) -> TrainingEdges:
+        """All purchases as edges to learn from; sorted once for all trainers."""
+        return TrainingEdges(self, FUNNEL, SPAN, 0)  # type: ignore[arg-type]
 
 
 def made_shop(edges: int, seed: int = 0) -> Shop:
@@ -61,11 +68,11 @@ def made_content(shop: Shop, dim: int, seed: int = 0) -> ContentTable:
 def made_trainer(shop: Shop, content_dim: int, device: str, seed: int = 0, **options: Any) -> Trainer:
     """A trainer over the shop, before its first step."""
     end = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=SPAN)
-    config = Config(t0=end, funnel={"purchase": 1.0}, **options)
+    config = Config(t0=end, funnel=FUNNEL, **options)
     table = made_content(shop, content_dim).to(device)
     samplers = make_samplers(shop, config.user_budget, config.item_budget, device_of(device))
     visible = {kind: shop.num_nodes[kind] for kind in ("user", "product", "advertiser")}
-    batches = BatchMaker(shop, table, TrainingEdges(shop, config.funnel, SPAN, seed), samplers, visible, seed)
+    batches = BatchMaker(shop, table, shop.training_edges, samplers, visible, seed)
     torch.manual_seed(seed)
     shape = EncoderShape(
         content_dim, config.dim, config.layers, config.heads, visible["product"], 1, len(config.levels)

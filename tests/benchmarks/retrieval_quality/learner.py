@@ -150,9 +150,11 @@ def config_of(time_kind: str, setting: Mapping[str, Any], events: int = 0) -> tr
         }
     elif ordered:
         recipe |= {
-            "user_budget": {"recent": 50, "uniform": 0, "two_hop": 0, "links": 0},
+            "user_budget": {"recent": 20, "uniform": 0, "two_hop": 0, "links": 0},
             "history_decay": 0.75,
-            "structure": {"spectral": 128, "directional": 128},
+            "layers": 1,
+            # Shorter than content, so that training can still turn them before it knows its edges by heart.
+            "structure": {"spectral": 192, "directional": 64, "gain": 0.3},
         }
     else:
         recipe |= {

@@ -220,14 +220,14 @@ def _learner(known: Known) -> Space:
             "popularity": (1.0, 2.0, 4.0),
         }
     if _ordered(known):
-        views = ((192, 64), (128, 128), (224, 32))
+        views = [(*sizes, gain) for gain in (0.3, 0.5, 0.2) for sizes in ((192, 64), (128, 128), (224, 32))]
         return {
-            "epochs": (5.0, 8.0, 3.0),
+            "epochs": (10.0, 7.0, 14.0),
             "lr": (1e-3, 2e-3, 5e-4),
             "id_lr": (1e-3, 5e-4, 2e-3),
             "dropout": (0.5, 0.4, 0.6),
-            "history_decay": (0.65, 0.75, 0.85),
-            "structure": [{"spectral": one, "directional": other} for one, other in views],
+            "history_decay": (0.75, 0.65, 0.85),
+            "structure": [{"spectral": one, "directional": other, "gain": gain} for one, other, gain in views],
         }
     space: dict[str, Sequence[Any]] = {
         "epochs": (60.0, 40.0, 100.0),
