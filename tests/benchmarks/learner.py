@@ -29,7 +29,7 @@ CONTENT = 384
 LEVELS = [{"k": 16, "top": 2}, {"k": 128, "top": 4}, {"k": 512, "top": 8}]
 SIZES: dict[str, dict[str, Any]] = {
     "cpu": {"edges": 200_000, "batch_size": 256, "dim": 64, "steps": 6, "rounds": 2},
-    "cuda": {"edges": 10_000_000, "batch_size": 8192, "dim": 128, "steps": 30, "rounds": 5},
+    "cuda": {"edges": 10_000_000, "batch_size": 8192, "dim": 128, "steps": 8, "rounds": 3},
 }
 USER, ITEM = Budget(recent=16, uniform=48, two_hop=0, links=0), Budget(recent=8, uniform=0, two_hop=8, links=4)
 

@@ -28,7 +28,7 @@ from tests.benchmarks.sampler import copy_rate, machine, timed
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64]]
 Search = Callable[[NDArray[np.float32], int], Answer]
-PEER_QUERIES = 1000
+PEER_QUERIES = 200
 """A peer on the CPU is asked no more than this; its time grows in proportion."""
 
 

@@ -5,11 +5,7 @@ import torch
 from torch.nn.functional import embedding, embedding_bag
 
 from hierarchy.lookup import _Rows, _Sums, rows_of, sums_of
-
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
-]
+from tests.hierarchy.planted_tastes import DEVICES
 
 
 def both(ours, theirs, table, index):
