@@ -22,12 +22,10 @@ from hierarchy.asof import AsOfVectors
 from hierarchy.bags import Bags, Vectors, cosines
 from hierarchy.churn import Change, Coded, change, shared_codes
 from hierarchy.kmeans import unit
-from hierarchy.levels import Level, bags_of, published
+from hierarchy.levels import Level, bags_of_all, published
 from hierarchy.matching import Likeness, Match, Rows, match, member_jaccard, nearest
 from hierarchy.procrustes import Turn, procrustes
 from hierarchy.public_ids import Ledger, mint_all
-
-_BLOCK = 4_096  # anchors whose memberships are held at once
 
 
 class Config(StageConfig):
@@ -124,7 +122,7 @@ def _compare(
     known = {level.level: level for level in before}
     new = [level for level in levels if level.level in known]
     old = [known[level.level] for level in new]
-    old_bags, new_bags = (_bags(side, vectors) for side, vectors in zip((old, new), _sides(common), strict=True))
+    old_bags, new_bags = (bags_of_all(side, *vectors) for side, vectors in zip((old, new), _sides(common), strict=True))
     weight = np.concatenate([part.weight for part in common])
     compared: dict[int, Compared] = {}
     above: Compared | None = None
@@ -134,17 +132,6 @@ def _compare(
         found = match(likeness, *_families(above, *pair[:2]), config.threshold, config.exact_limit)
         above = compared[pair[0].level] = Compared(*pair, likeness, found)
     return compared
-
-
-def _bags(levels: Sequence[Level], vectors: Sequence[Vectors]) -> list[Bags]:
-    """Bags by level of all anchors, whose vectors are (n, H, d) for each type, in blocks of entities."""
-    parts: list[list[Bags]] = []
-    for found in vectors:
-        for start in range(0, len(found), _BLOCK):
-            block = found[start : start + _BLOCK]
-            first = np.arange(len(block) + 1) * block.shape[1]
-            parts.append(bags_of(levels, block.reshape(-1, block.shape[2]), first))
-    return [Bags(*map(np.concatenate, zip(*level, strict=True))) for level in zip(*parts, strict=True)]
 
 
 def _families(above: Compared | None, old: Level, new: Level) -> tuple[Rows, Rows]:

@@ -1,8 +1,9 @@
 """Vectors told from tokens: what an entity's few weights at each level, and the primitives, say of where it lies.
 
 A weight is exp(cosine / tau) over a sum that its level shares, so the weights w of a bag tell how the cosines of their
-primitives c differ: tau * ln(w_1 / w_2) = <x, c_1 - c_2>. Of all vectors at which they differ so at every level, the
-one nearest to the mean of the finest bag, sum of w * c, is taken: a few linear equations an entity, by least squares.
+primitives c differ: tau * ln(w_1 / w_2) = <x, c_1 - c_2>. What a level of unions says is the next finer one's own. Of
+all vectors at which they differ so at every other level, the one nearest to the mean of the finest bag, sum of w * c,
+is taken: a few linear equations an entity, by least squares.
 Nothing is learned. Scores between a user's own vector and such products are what product quantisation calls asymmetric
 (Jegou et al., 2011, "Product quantization for nearest neighbor search"), those between two told ones symmetric.
 """
@@ -37,8 +38,10 @@ def decoded(profiles: sparse.csr_array, levels: Sequence[Level]) -> Vectors:
     found = np.zeros((profiles.shape[0], levels[-1].vectors.shape[1]), np.float32)
     parts, first = [], 0
     for level in levels:
-        parts.append(_bag(own[:, first : first + len(level.ids)], level))
+        if level.united is None:
+            parts.append(_bag(own[:, first : first + len(level.ids)], level))
         first += len(level.ids)
+    levels = [level for level in levels if level.united is None]
     for start in range(0, len(held), _BLOCK):
         some = slice(start, start + _BLOCK)
         found[held[some]] = _solved([(place[some], weight[some]) for place, weight in parts], levels)

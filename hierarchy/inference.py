@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,10 @@ def encode_nodes(
         seeds, tokens = sample_seeds(table, sampler, kind, some, at, seed, without)
         made = encoder(seeds, prototypes, latents)
         if blend and kind in WITH_ID:
-            alone = encoder(content_view(seeds, tokens), prototypes, latents)
+            # Beside its content, what stands for it among those that nobody has touched: a loan, if it has one.
+            borrowed = torch.where(seeds.id_row > encoder.shape.id_rows, seeds.id_row, 0)
+            alone_seeds = dataclasses.replace(content_view(seeds, tokens), id_row=borrowed)
+            alone = encoder(alone_seeds, prototypes, latents)
             made = blended(made, alone, sampler.degree(kind, some, at), blend)
         kept = min(chunk, len(nodes) - start)
         found[start : start + kept] = made[:kept].cpu().numpy()

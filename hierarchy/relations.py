@@ -14,16 +14,14 @@ from scipy import sparse
 from data.schema import MICROS_PER_DAY, PRIMITIVE_EDGES, to_micros
 from graph.store import GraphStore, Relation
 from hierarchy.asof import AsOfVectors
-from hierarchy.bags import Bags, Vectors, cosines, cut, softmax
+from hierarchy.bags import Bags, cosines, cut, softmax
 from hierarchy.edges import owners
 from hierarchy.flow import Memberships, Timing, interest_flows, strongest
-from hierarchy.levels import PARENT_TAU, Level
+from hierarchy.levels import PARENT_TAU, Level, bags_of_all
 from hierarchy.vocabulary import membership
 
 if TYPE_CHECKING:
     from hierarchy.supergraph import Config
-
-_TOGETHER = 4096  # entities whose memberships in all primitives are held at once
 
 
 def parent_links(levels: Sequence[Level], parents: int) -> pa.Table:
@@ -56,7 +54,11 @@ def flow_links(
     days = MICROS_PER_DAY
     half_life = round(config.half_life_days * days) or None
     timing = Timing(to_micros(config.t0), config.window_days * days, half_life, config.reach)
-    members = [_memberships(store, *pair, entities) for pair in zip(levels, products, strict=True)]
+    others = {kind: bags_of_all(levels, entities[kind].vectors) for kind in ("user", "advertiser")}
+    members = [
+        _memberships(store, level, entities, {"product": own, **{kind: bags[place] for kind, bags in others.items()}})
+        for place, (level, own) in enumerate(zip(levels, products, strict=True))
+    ]
     tables = [PRIMITIVE_EDGES.empty_table()]
     for event_type in config.flows:
         events = store.csr(Relation("user", event_type, "product"))
@@ -68,28 +70,18 @@ def flow_links(
     return pa.concat_tables(tables)
 
 
-def _memberships(store: GraphStore, level: Level, products: Bags, entities: Mapping[str, AsOfVectors]) -> Memberships:
-    product = _by_node(store, "product", entities["product"].entity_id, products, len(level.ids))
-    user, advertiser = (
-        _by_node(store, kind, entities[kind].entity_id, _bags(entities[kind].vectors, level), len(level.ids))
-        for kind in ("user", "advertiser")
+def _memberships(
+    store: GraphStore, level: Level, entities: Mapping[str, AsOfVectors], bags: Mapping[str, Bags]
+) -> Memberships:
+    user, product, advertiser = (
+        _by_node(store, kind, entities[kind].entity_id, bags[kind], len(level.ids))
+        for kind in ("user", "product", "advertiser")
     )
     owner = owners(store, np.arange(product.shape[0]))
     owned = np.flatnonzero(owner >= 0)
     shape = product.shape[0], advertiser.shape[0]
     sold = sparse.csr_array((np.ones(len(owned)), (owned, owner[owned])), shape=shape)
     return Memberships(product, user, sparse.csr_array(sold @ advertiser))
-
-
-def _bags(vectors: Vectors, level: Level) -> Bags:
-    """Bags of entities with vectors (n, heads, d): the mean of the memberships of their heads, as tokens have it."""
-    count, heads, dim = vectors.shape
-    parts = [Bags(np.zeros((0, level.top), np.int32), np.zeros((0, level.top), np.float32), np.zeros(0, np.float32))]
-    for start in range(0, count, _TOGETHER):
-        flat = vectors[start : start + _TOGETHER].reshape(-1, dim)
-        share = softmax(cosines(flat, level.vectors) / np.float32(level.tau))
-        parts.append(cut(share.reshape(-1, heads, share.shape[1]).mean(axis=1), level.top))
-    return Bags(*(np.concatenate(column) for column in zip(*parts[min(count, 1) :], strict=True)))
 
 
 def _by_node(store: GraphStore, kind: str, ids: pa.Array, bags: Bags, k: int) -> sparse.csr_array:

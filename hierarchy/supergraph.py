@@ -27,8 +27,8 @@ from graph.store import GraphStore, index_in
 from hierarchy.alignment import Config as Alignment
 from hierarchy.alignment import Named, name_again, name_first
 from hierarchy.asof import AsOfVectors, read_as_of
-from hierarchy.bags import Bags, Vectors, cosines, cut, fit_tau, softmax
-from hierarchy.levels import Level, learned
+from hierarchy.bags import Bags, Vectors, cosines, fit_tau
+from hierarchy.levels import Level, are_unions, bags_of_all, learned
 from hierarchy.past import of_vocabulary
 from hierarchy.public_ids import IDS
 from hierarchy.relations import flow_links, parent_links
@@ -84,7 +84,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     named = _named(config, inputs, _levels(config, inputs["learner"], entities), entities)
     levels = named.levels
     products = entities["product"]
-    found = [_bags(products.vectors[:, 0], level) for level in levels]
+    found = bags_of_all(levels, products.vectors)
     store = GraphStore.open(inputs["graph"])
     catalogue = _catalogue(inputs["events"], store, products, before)
     describer = Describer(catalogue, config.terms, config.products)
@@ -93,7 +93,10 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
         for index, level in enumerate(levels):
             tables.append(_primitives(level, levels[index - 1] if index else None, found[index], describer))
             step.advance()
-    described = [{"level": level.level, "k": len(level.ids), "top": level.top, "tau": level.tau} for level in levels]
+    described = [
+        {"level": own.level, "k": len(own.ids), "top": own.top, "tau": own.tau, "united": own.united is not None}
+        for own in levels
+    ]
     primitives = _versioned(pa.concat_tables(tables).combine_chunks(), described)
     links = [parent_links(levels, config.parents), flow_links(config, store, levels, entities, found)]
     edges = pa.concat_tables(links)
@@ -104,10 +107,6 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     out.write_json("churn.json", named.churn)
     out.write_json(IDS, named.ledger.as_json())
     return {"t0": before, **_metrics(primitives, edges, described, found), "churn": named.churn}
-
-
-def _bags(vectors: Vectors, level: Level) -> Bags:
-    return cut(softmax(cosines(vectors, level.vectors) / np.float32(level.tau)), level.top)
 
 
 def _named(
@@ -131,6 +130,9 @@ def _levels(config: Config, learner: ArtifactRef, entities: Mapping[str, AsOfVec
         perplexity = 1 + config.spread * (min(top, len(vectors)) - 1)
         tau = config.tau[index] if config.tau else fit_tau(cosines(probes, vectors), groups, perplexity)
         levels.append(Level(index + 1, pa.nulls(len(vectors), pa.string()), vectors, top, tau))
+    if are_unions(learner):
+        for place, finer in enumerate(levels[1:]):
+            levels[place] = levels[place]._replace(united=_parents(finer, levels[place]))
     return levels
 
 
@@ -153,11 +155,12 @@ def _catalogue(events: ArtifactRef, store: GraphStore, products: AsOfVectors, be
 
 def _primitives(level: Level, above: Level | None, found: Bags, describer: Describer) -> pa.Table:
     words = describer.describe(found, len(level.ids))
+    parents = None if above is None else above.ids.take(pa.array(_parents(level, above)))
     columns = {
         "vocab_version": [""] * len(words),
         "level": [level.level] * len(words),
         "primitive_id": level.ids,
-        "parent_id": pa.nulls(len(words), pa.string()) if above is None else above.ids.take(_parents(level, above)),
+        "parent_id": pa.nulls(len(words), pa.string()) if parents is None else parents,
         "vector": list(level.vectors),
         "mass": _mass(found, len(words), describer.catalogue.engagement),
         "label": [word.label for word in words],
@@ -167,8 +170,8 @@ def _primitives(level: Level, above: Level | None, found: Bags, describer: Descr
     return pa.table([pa.array(columns[field.name], field.type) for field in PRIMITIVES], schema=PRIMITIVES)
 
 
-def _parents(level: Level, above: Level) -> pa.Array:
-    return pa.array(cosines(level.vectors, above.vectors).argmax(axis=1))
+def _parents(level: Level, above: Level) -> NDArray[np.int64]:
+    return np.asarray(cosines(level.vectors, above.vectors).argmax(axis=1))
 
 
 def _mass(found: Bags, k: int, engagement: NDArray[np.float64]) -> NDArray[np.float32]:

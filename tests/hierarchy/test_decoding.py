@@ -70,6 +70,16 @@ def test_what_is_told_does_not_depend_on_company_and_none_is_zero(planted):
     assert decoded(empty, levels).shape == (3, DIM)
 
 
+def test_a_level_of_unions_adds_nothing(planted):
+    levels, vectors, _ = planted
+    rng = np.random.default_rng(0)
+    nested = [levels[1]._replace(united=rng.integers(0, 20, 60)), levels[2]]
+    found = bags_of(nested, vectors, np.arange(301))
+    assert np.array_equal(
+        decoded(profiles(found, nested), nested), decoded(profiles(found[1:], nested[1:]), nested[1:])
+    )
+
+
 def test_bags_of_unequal_size_are_refused(planted):
     levels, _, tokens = planted
     torn = tokens.tolil()

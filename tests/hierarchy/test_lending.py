@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from graph.store import NODE_TYPES
-from hierarchy.inference import EntityEncoder, FrozenLearner
+from hierarchy.inference import EntityEncoder, FrozenLearner, encode_nodes
 from hierarchy.lending import Lending, lent
+from hierarchy.seeds import from_content
 from tests.hierarchy import small_learner as small
 
 CONFIG = Lending(neighbours=3, power=2.0)
@@ -177,3 +178,23 @@ def test_primitives_settle_on_products_as_they_are_served(inputs):
     assert borrows.any()
     alone, served = (trainer._vectors("product", nodes, trainer.prototypes, flag) for flag in (False, True))
     assert ((served - alone).abs().amax(dim=1)[borrows] > 1e-3).all()
+
+
+def test_what_nobody_touched_keeps_its_loan_beside_its_content(trained, inputs):
+    """Before the first event everything is its content side; whoever has a residual of its own gets no loan there."""
+    encoder, table = trained
+    grown, with_loans = lent(CONFIG, encoder, table)
+    first, last = _products(table)
+    sampler = small.prepared(inputs, id_floor=1).batches.samplers["product"]
+    nodes, times = np.arange(last - first), np.zeros(last - first, np.int64)
+    found = encode_nodes(grown, None, with_loans, sampler, "product", nodes, times, 0, blend=4.0)[:, 0]
+    rows = with_loans.id_rows[first:last]
+    seeds = from_content(table.content[first:last, : table.content_dim].numpy(), "product")
+    lent_rows = torch.where(rows > encoder.shape.id_rows, rows, 0)
+    with torch.no_grad():
+        wanted = grown(dataclasses.replace(seeds, id_row=lent_rows))[:, 0].numpy()
+        bare = grown(seeds)[:, 0].numpy()
+    assert np.allclose(found, wanted, atol=1e-5)
+    borrows = lent_rows.numpy() > 0
+    assert np.abs(found[borrows] - bare[borrows]).max() > 0.1
+    assert np.allclose(found[~borrows], bare[~borrows], atol=1e-5)

@@ -126,6 +126,18 @@ def test_the_version_covers_how_tokens_are_made(made):
     assert made.metrics["vocab_version"] in versions
 
 
+def test_levels_of_unions_are_published_with_their_parts(shop, made, monkeypatch):
+    monkeypatch.setattr(supergraph, "are_unions", lambda learner: True)
+    united = shop.run("supergraph-united", supergraph, supergraph.Config(t0=T0), INPUTS)
+    coarse, fine = published(united)
+    rows = united.table("primitives.parquet", ["primitive_id", "parent_id"]).to_pylist()
+    parents = {row["primitive_id"]: row["parent_id"] for row in rows}
+    assert [coarse.ids[row].as_py() for row in coarse.united] == [parents[name] for name in fine.ids.to_pylist()]
+    assert fine.united is None
+    assert [level.united for level in published(made)] == [None, None]
+    assert united.metrics["vocab_version"] != made.metrics["vocab_version"]
+
+
 def test_temperatures_can_be_given_one_for_each_level(shop):
     given = shop.run("supergraph-given", supergraph, supergraph.Config(t0=T0, tau=(0.3, 0.2)), INPUTS)
     assert [level.tau for level in published(given)] == [0.3, 0.2]
