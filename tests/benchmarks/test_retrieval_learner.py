@@ -42,11 +42,11 @@ def recall(scorer, question, k=3):
     return float(np.nanmean(rank(scorer, [question], np.arange(USERS), k)[0].recall(k, "targets")))
 
 
-@pytest.mark.parametrize("time_kind", ["order", "none"])
+@pytest.mark.parametrize("time_kind", ["order", "clock", "none"])
 def test_it_finds_what_was_planted_and_popularity_does_not(time_kind):
-    history, question, _ = planted(time_kind == "order")
+    history, question, _ = planted(time_kind != "none")
     views = {"spectral": 8, "directional": 8} if time_kind == "order" else {"spectral": 16, "teacher_dim": 16}
-    batch = 64 if time_kind == "order" else 32
+    batch = 32 if time_kind == "none" else 64
     setting = {**SMALL, "batch_size": batch, "structure": views}
     found = learner.fit(history, None, time_kind, setting, 0, "cpu")
     assert recall(found, question) > 3 * recall(Popularity(history), question)

@@ -144,7 +144,16 @@ def config_of(time_kind: str, setting: Mapping[str, Any], events: int = 0) -> tr
         recipe |= {
             "user_budget": {"recent": 32, "uniform": 96, "two_hop": 0, "links": 0},
             "history_decay": 0.97,
-            "structure": {"spectral": 256},
+            "structure": {
+                "spectral": 256,
+                "user_power": 0.4,
+                "item_power": 0.4,
+                "source_power": 0.3,
+                "target_power": 0.3,
+                "teacher_dim": 512,
+            },
+            "teaching": {"views": ("spectral",)},
+            "weights": {"teachers": 1.0},
             "epochs": 1.0,
             "popularity_days": 14.0,
         }

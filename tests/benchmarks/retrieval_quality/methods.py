@@ -39,13 +39,15 @@ def _always(known: Known) -> bool:
 
 class Method(NamedTuple):
     """A retrieval method. `fit(known, setting, seed, device)` gives a scorer; `suits` says where it can run at all;
-    `learned` methods differ by more than rounding from seed to seed."""
+    `learned` methods differ by more than rounding from seed to seed; `dense` ones hold products x products numbers, so
+    that a fit is not kept for later."""
 
     name: str
     space: Callable[[Known], Space]
     fit: Callable[[Known, Setting, int, str], Inductive]
     suits: Callable[[Known], bool] = _always
     learned: bool = False
+    dense: bool = False
 
 
 def weights(parts: Sequence[str]) -> Space:
@@ -217,7 +219,8 @@ def _learner(known: Known) -> Space:
             "dropout": (0.3, 0.1, 0.5),
             "history_decay": (0.97, 0.9, 0.99),
             "popularity_days": (14.0, 28.0, 7.0),
-            "popularity": (1.0, 2.0, 4.0),
+            "popularity": (4.0, 1.0, 2.0, 8.0),
+            "weights": [{"teachers": weight} for weight in (1.0, 0.0, 3.0)],
         }
     if _ordered(known):
         views = [(*sizes, gain) for gain in (0.3, 0.5, 0.2) for sizes in ((192, 64), (128, 128), (224, 32))]
@@ -271,7 +274,7 @@ METHODS: tuple[Method, ...] = (
     Method("spectral-256", _spectral((256,)), _fit_spectral),
     Method("spectral", _spectral((512, 256, 1024)), _fit_spectral),
     Method("spectral-1536", _spectral((1536,)), _fit_spectral),
-    Method("ease", _ease, _fit_ease),
+    Method("ease", _ease, _fit_ease, dense=True),
     Method("gf_cf", _gf_cf, lambda known, setting, seed, device: GfCf(known.history, **setting, seed=seed)),
     Method("cheby_cf", _cheby_cf, lambda known, setting, seed, device: ChebyCf(known.history, **setting, seed=seed)),
     Method(

@@ -105,11 +105,13 @@ class Search:
 
     def _fitted(self, name: str, setting: Setting, exam: Exam, seed: int) -> Inductive:
         """One method; the newest few are kept, for the next weights of a sum and for the tests of one."""
-        key = (exam.name, name, json.dumps(setting), str(seed))
+        key, method = (exam.name, name, json.dumps(setting), str(seed)), self._method(name)
+        if method.dense:
+            return method.fit(exam.known, setting, seed, self.device)
         if key not in self._parts:
             while len(self._parts) >= _KEPT:
                 del self._parts[next(iter(self._parts))]
-            self._parts[key] = self._method(name).fit(exam.known, setting, seed, self.device)
+            self._parts[key] = method.fit(exam.known, setting, seed, self.device)
         return self._parts[key]
 
     def _method(self, name: str) -> Method:
