@@ -60,8 +60,8 @@ alone() {
 
 part_tests() {
     alone
-    bounded python3 -m pytest -q -p no:cacheprovider --tb=short -c /dev/null --rootdir . --import-mode=importlib \
-        -m gpu tests/kernels tests/graph/test_captured.py tests/hierarchy/test_{device,lookup,lightgcn,sasrec,dropoutnet}.py \
+    bounded python3 -m pytest -q -m gpu -p no:cacheprovider --tb=short -c /dev/null --rootdir . \
+        --import-mode=importlib tests/kernels tests/graph/test_captured.py tests/hierarchy/test_{device,lookup,lightgcn,sasrec,dropoutnet}.py \
         >"$out/tests.log" 2>&1
 }
 
@@ -76,7 +76,7 @@ one_ordered() {
     local tag=$1 set=$2
     begin "$tag"
     shared "$tag" "$set" learner 2
-    retrieval "$tag" "$set" learner,learner+directional_knn --reference directional_knn+spectral-256
+    retrieval "$tag" "$set" learner,learner+directional_knn,learner+ease --reference directional_knn+spectral-256
 }
 
 part_ordered() {
