@@ -108,7 +108,7 @@ part_panel() {
     together
     begin panel
     shared panel completejourney learner 4
-    retrieval panel completejourney learner,learner+spectral-256 --reference spectral-256
+    retrieval panel completejourney learner,learner+popularity,learner+spectral-256 --reference spectral-256
 }
 
 part_sasrec() {
