@@ -58,14 +58,14 @@ def published(supergraph: ArtifactRef) -> list[Level]:
     """The levels of a supergraph artifact, coarse to fine."""
     rows = supergraph.table("primitives.parquet", ["level", "primitive_id", "parent_id", "vector"])
     levels: list[Level] = []
-    for entry in supergraph.json("levels.json"):
+    entries = supergraph.json("levels.json")
+    for place, entry in enumerate(entries):
         own = rows.filter(pc.equal(rows["level"], entry["level"])).combine_chunks()
         vectors = own["vector"].combine_chunks().flatten().to_numpy().reshape(len(own), -1)
         ids = own["primitive_id"].combine_chunks()
-        if levels and levels[-1].united is not None:
+        if place and entries[place - 1].get("united"):
             levels[-1] = levels[-1]._replace(united=index_in(own["parent_id"].combine_chunks(), levels[-1].ids))
-        united = np.zeros(0, np.int64) if entry.get("united") else None
-        levels.append(Level(entry["level"], ids, vectors, entry["top"], entry["tau"], united))
+        levels.append(Level(entry["level"], ids, vectors, entry["top"], entry["tau"]))
     return levels
 
 

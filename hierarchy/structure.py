@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy import sparse
 
 from data.context import derive_seed
 from data.errors import UsageError
@@ -23,6 +22,7 @@ from data.schema import MICROS_PER_DAY
 from hierarchy.content import ContentTable
 from hierarchy.directional import DirectionalSettings, directional_vectors, transitions
 from hierarchy.edges import TrainingEdges
+from hierarchy.kmeans import group_sums
 from hierarchy.losses.view_distillation import TeacherView
 from hierarchy.purchases import History
 from hierarchy.spectral import SpectralSettings, spectral_vectors
@@ -135,8 +135,7 @@ def _of_owners(vectors: Vectors, edges: TrainingEdges, table: ContentTable) -> V
     count = place.stop - place.start
     owned = edges.advertiser >= 0
     pairs, times = np.unique(np.stack([edges.advertiser[owned], edges.product[owned]]), axis=1, return_counts=True)
-    each = sparse.csr_array((times.astype(np.float32), (pairs[0], pairs[1])), shape=(count, len(vectors)))
-    sums = each @ vectors
+    sums = group_sums(vectors[pairs[1]] * times[:, None].astype(np.float32), pairs[0], count)
     total = np.bincount(edges.advertiser[owned], minlength=count)[:count]
     return np.asarray(sums / np.maximum(total, 1)[:, None], np.float32)
 

@@ -155,12 +155,15 @@ def _catalogue(events: ArtifactRef, store: GraphStore, products: AsOfVectors, be
 
 def _primitives(level: Level, above: Level | None, found: Bags, describer: Describer) -> pa.Table:
     words = describer.describe(found, len(level.ids))
-    parents = None if above is None else above.ids.take(pa.array(_parents(level, above)))
+    parents = pa.nulls(len(words), pa.string())
+    if above is not None:
+        place = _parents(level, above) if above.united is None else above.united
+        parents = above.ids.take(pa.array(place))
     columns = {
         "vocab_version": [""] * len(words),
         "level": [level.level] * len(words),
         "primitive_id": level.ids,
-        "parent_id": pa.nulls(len(words), pa.string()) if parents is None else parents,
+        "parent_id": parents,
         "vector": list(level.vectors),
         "mass": _mass(found, len(words), describer.catalogue.engagement),
         "label": [word.label for word in words],

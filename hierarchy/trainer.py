@@ -92,7 +92,7 @@ class Trainer:
         self.miner = Miner(batches, config.hard_negatives, seed)
         self.teachers = _teachers(config, batches)
         self.held_out, self.best, self.born = held_out, Best(), False
-        self._captured, self._records = Captured(self._learn, self.device), batches.full
+        self._captured = Captured(self._learn, self.device)
         self.log: list[dict[str, Any]] = []
         self.wait_share = 0.0
 
@@ -157,7 +157,7 @@ class Trainer:
         if view is not None:
             others = self._others(step, given)
         # Candidates by pieces are computed twice, which cannot be recorded: what they drop would not be the same.
-        recorded = self._records and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
+        recorded = self.batches.full and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
         learn = self._captured if recorded else self._learn
         anchored = self.anchor is not None and step % config.distillation.every == 0
         form = (view, anchored, self.born, len(self.memory.stored()))

@@ -75,6 +75,8 @@ def _run(options: argparse.Namespace) -> None:
     if options.trials < 1 or options.repeats < 1:
         raise UsageError(f"expected at least one trial and one repeat, got {options.trials} and {options.repeats}")
     shard = rows.shard(options.shard) if options.shard else None
+    if shard and any("+" in name for name in methods):
+        raise UsageError(f"expected single methods with --shard, got {options.methods}: sums need whole searches")
     log = options.csv.with_name(f"{options.csv.stem}_trials.csv")
     search = Search(options.trials, options.seed, options.device, log, options.resume, shard=shard)
     for name in [*methods, *([options.reference] if options.reference else [])]:

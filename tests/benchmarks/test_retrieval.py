@@ -107,6 +107,7 @@ def test_processes_may_share_a_search(bench, tmp_path):
     ("options", "says"),
     [
         (("--shard", "2/2"), "0 <= i < n"),
+        (("--shard", "0/2", "--methods", "popularity+item_knn"), "expected single methods with --shard"),
         (("--sets", "gowala"), "did you mean 'gowalla'"),
         (("--methods", "popularity+spektral"), "did you mean 'spectral'"),
         (("--trials", "0"), "at least one trial"),

@@ -202,7 +202,7 @@ class Compared:
 def test_recorded_steps_are_plain_ones(inputs, changes, device):
     config = train.Config(**{**small.CONFIG, "steps": 24, "warmup_steps": 8, "full_softmax": 100, **changes})
     trainer, _ = train.prepare(config, inputs, RunContext(threads=1, device=device))
-    trainer._captured, trainer._records = Compared(trainer._learn, device), True
+    trainer._captured = trainer._learn = Compared(trainer._learn, device)
     for step in range(24):
         trainer.step(step, trainer.draw(step))
     assert trainer._captured.equal == 24

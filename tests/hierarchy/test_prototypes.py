@@ -18,8 +18,9 @@ def prototypes() -> Prototypes:
     return made
 
 
-def test_nobody_sees_primitives_before_they_exist():
+def test_nobody_sees_primitives_before_they_exist_and_have_joined():
     made = Prototypes((3, 9), 8, 2, 4)
+    assert made.hubs(_vectors(5)) is None
     made.initialise(_vectors(60), seed=0)
     assert made.hubs(_vectors(5)) is None
 

@@ -33,6 +33,10 @@ def test_every_loss_term_is_logged_and_primitives_are_born_after_the_warm_up(lea
     assert {"link", "advertiser", "distillation", "consistency", "distillation_1", "distillation_2"} <= set(rows[4])
 
 
+def test_primitives_join_the_tokens_when_they_are_born(learner):
+    assert FrozenLearner.open(learner).prototypes.joined
+
+
 def test_primitives_move_while_training(root, inputs):
     born = small.trained(root, inputs, "born", steps=5)
     later = small.trained(root, inputs, "later", reseed_every=1000)

@@ -34,7 +34,7 @@ class Variant(NamedTuple):
 def recipe(time_kind: str, edges: int, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The setting of the whole recipe for a set of `edges` events; `changes` hold in all variants."""
     plain = learner.config_of(time_kind, changes)
-    return {"warmup_steps": int(learner.WARM * learner.steps_of(plain, edges)), **changes}
+    return {"warmup_steps": learner.warm_up(plain, edges), **changes}
 
 
 def variants(time_kind: str, base: Mapping[str, Any]) -> list[Variant]:

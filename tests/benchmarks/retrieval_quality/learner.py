@@ -196,13 +196,14 @@ def config_of(time_kind: str, setting: Mapping[str, Any], events: int = 0) -> tr
         recipe[name] = {**recipe.get(name, {}), **value} if isinstance(value, Mapping) else value
     config = train.Config(**recipe)
     if ordered and events and "warmup_steps" not in setting:
-        config = config.model_copy(update={"warmup_steps": int(WARM * steps_of(config, events))})
+        config = config.model_copy(update={"warmup_steps": warm_up(config, events)})
     return config
 
 
-def steps_of(config: train.Config, events: int) -> int:
-    """Steps that `config` takes on so many events, with edges as rows."""
-    return round(config.epochs * max(1, events // config.batch_size)) if config.epochs else config.steps
+def warm_up(config: train.Config, events: int) -> int:
+    """Steps before primitives are born, of those that `config` takes on so many events with edges as rows."""
+    steps = round(config.epochs * max(1, events // config.batch_size)) if config.epochs else config.steps
+    return int(WARM * steps)
 
 
 def _small(history: History) -> dict[str, Any]:
