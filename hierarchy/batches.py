@@ -105,7 +105,9 @@ class BatchMaker:
         self._with_edges = {kind: np.flatnonzero(count) for kind, count in counts.items()}
         self._no = store.csr(DISLIKES) if disliked else None
         self._tokenless: Candidates | None = None
-        self._seeds = Captured(self._sampled, self.device, fresh=True) if full else self._sampled
+        self._seeds = Captured(self._sampled, self.device, fresh=True)
+        self.steady = self.device.type != "cpu"
+        """Whether advertisers are filled up to one number, so that steps have one form and can be recorded."""
 
     def draw(self, step: int, size: int, negatives: int, advertiser_negatives: int, hide_target: float) -> StepInput:
         """Input of 0-based `step`: `size` edges, as many in-batch candidates and `negatives` uniform ones.
@@ -169,15 +171,23 @@ class BatchMaker:
         return in_batch + torch.where((nodes < known) & (share > 0), negatives / max(drawable, 1), 0.0)
 
     def candidates(
-        self, kind: str, nodes: torch.Tensor, as_of: int, step: int, barred: torch.Tensor | None = None
+        self,
+        kind: str,
+        nodes: torch.Tensor,
+        as_of: int,
+        step: int,
+        barred: torch.Tensor | None = None,
+        varying: bool = False,
     ) -> Candidates:
         """Seeds of `nodes` (C,) as of `as_of` [us], each expected once and no row's positive; for others to complete.
 
-        `barred` (C,): the user whose edges a product must not see, -1 for none.
+        `barred` (C,): the user whose edges a product must not see, -1 for none. `varying`: C differs from step to step,
+        so that the call is not worth recording.
         """
         times = torch.full_like(nodes, as_of)
         barred = torch.full_like(nodes, -1) if barred is None else barred
-        seeds, tokens = self._seeds(kind, nodes, times, barred, self._draw_seed(step))
+        sample = self._sampled if varying else self._seeds
+        seeds, tokens = sample(kind, nodes, times, barred, self._draw_seed(step))
         degree = log_popularity(self.samplers[kind], kind, nodes, times, self.popularity_days)
         known = self.known(kind, as_of)
         return Candidates(nodes, seeds, tokens, degree, torch.zeros_like(degree), nodes.new_zeros(0), known)
@@ -203,8 +213,11 @@ class BatchMaker:
         if not len(owners):
             return None
         targets = np.searchsorted(owners, np.maximum(edges.advertiser, owners[0]))
-        barred = np.full(len(owners) + negatives, -1)
-        return self._drawn("advertiser", owners, targets, len(edges.user), negatives, edges.as_of, step, rng, barred)
+        most = min(len(edges.user), len(self._with_edges["advertiser"]))
+        filled = most - len(owners) if self.steady else 0
+        barred = np.full(len(owners) + negatives + filled, -1)
+        size, as_of = len(edges.user), edges.as_of
+        return self._drawn("advertiser", owners, targets, size, negatives, as_of, step, rng, barred, filled)
 
     def _drawn(
         self,
@@ -217,14 +230,17 @@ class BatchMaker:
         step: int,
         rng: np.random.Generator,
         barred: NDArray[np.int64],
+        filled: int = 0,
     ) -> Candidates:
+        """Those of edges, uniform draws, and `filled` that are none and only make up a number."""
         known = self.known(kind, as_of)
         drawable = self._drawable(kind, known)
         drawn = self._with_edges[kind][rng.integers(0, max(drawable, 1), negatives if drawable else 0)]
-        nodes = on_device(np.concatenate([present, drawn]), self.device)
+        nodes = on_device(np.concatenate([present, drawn, np.repeat(present[:1], filled)]), self.device)
         found = self.candidates(kind, nodes, as_of, step, on_device(barred[: len(nodes)], self.device))
-        expected = self.expected(kind, nodes, known, size, negatives)
-        return found.replaced(torch.log(expected + 1e-12).float(), on_device(targets, self.device))
+        log_expected = torch.log(self.expected(kind, nodes, known, size, negatives) + 1e-12).float()
+        log_expected[len(nodes) - filled :].fill_(torch.inf)
+        return found.replaced(log_expected, on_device(targets, self.device))
 
     def _all(self, edges: Batch, step: int) -> Candidates:
         """All products known as of the batch that have edges; others are there, but expected infinitely often."""
@@ -260,7 +276,7 @@ class BatchMaker:
         if not len(rows):
             return None
         nodes = self._no.col[self._no.rowptr[edges.user[rows]] + place[rows]].astype(np.int64)
-        found = self.candidates("product", on_device(nodes, self.device), edges.as_of, step)
+        found = self.candidates("product", on_device(nodes, self.device), edges.as_of, step, varying=True)
         return Dislikes(on_device(rows, self.device), found.seeds, found.log_degree)
 
 

@@ -16,8 +16,9 @@ from hierarchy.transformer import InterestEncoder
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-PIECE = 1 << 18
-"""Candidates and their tokens encoded at once in training; more are encoded by pieces, again when gradients are due."""
+PIECE = {"cpu": 1 << 18, "cuda": 1 << 20}
+"""Candidates and their tokens encoded at once in training, by device; more are encoded by pieces, again when gradients
+are due. A step by pieces cannot be recorded, and a GPU has the memory to need few of them."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Passes:
 
 def piece_rows(seeds: Seeds) -> int:
     """Seeds that are encoded at once."""
-    return max(1, PIECE // (1 + seeds.mask.shape[1]))
+    return max(1, PIECE.get(seeds.mask.device.type, PIECE["cpu"]) // (1 + seeds.mask.shape[1]))
 
 
 def allow_tf32(precision: Precision) -> AbstractContextManager[object]:

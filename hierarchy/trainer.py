@@ -45,8 +45,8 @@ _PROBES = 256  # edges by whose users the temperature of a teacher is set
 class Trainer:
     """Student, teacher, primitives and optimizer on one device, with a state that a checkpoint holds completely.
 
-    On a GPU losses and gradients are recorded once for each form of a step (kernels.captured) and replayed, where all
-    products are candidates; other steps are launched kernel by kernel.
+    On a GPU losses and gradients are recorded once for each form of a step (kernels.captured) and replayed; steps with
+    explicit negatives, whose number is never the same, or with candidates by pieces are launched kernel by kernel.
 
     Every random draw of a step comes from (seed, step), so a run resumed at step n equals one that never stopped. A
     step never waits for the device, except to log, to reseed, to validate and to be saved.
@@ -157,7 +157,7 @@ class Trainer:
         if view is not None:
             others = self._others(step, given)
         # Candidates by pieces are computed twice, which cannot be recorded: what they drop would not be the same.
-        recorded = self.batches.full and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
+        recorded = mined.dislikes is None and len(mined.products.seeds) <= piece_rows(mined.products.seeds)
         learn = self._captured if recorded else self._learn
         anchored = self.anchor is not None and step % config.distillation.every == 0
         form = (view, anchored, self.born, len(self.memory.stored()))

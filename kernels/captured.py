@@ -26,7 +26,7 @@ class Captured:
     function must do the same for all calls of a form, wait for nothing on the host, and draw random numbers from the
     device's default generator only.
 
-    Results are overwritten by the next call of the form, unless `fresh`, when they are copies.
+    Results are overwritten by the next call, unless `fresh`, when they are copies: all forms compute in one memory.
     """
 
     def __init__(
@@ -37,8 +37,9 @@ class Captured:
         self.function, self.device, self.fresh, self.warm = function, torch.device(device), fresh, warm
         self._calls: dict[Hashable, int] = {}
         self._recorded: dict[Hashable, _Recording] = {}
+        self._memory: Any = None
         self.most = 12
-        """Forms that are recorded at most, each with its activations; more are called the plain way."""
+        """Forms that are recorded at most, each with its arguments and results; more are called the plain way."""
 
     def __call__(self, *given: Any) -> Any:
         """What the function gives. An argument that is the very tensor of the call before must not have changed."""
@@ -56,6 +57,7 @@ class Captured:
         """Let go of what was recorded, and of its memory."""
         self._recorded.clear()
         self._calls.clear()
+        self._memory = None
 
     def _found(self, given: tuple[Any, ...]) -> Any:
         tensors: list[torch.Tensor] = []
@@ -64,21 +66,23 @@ class Captured:
             calls = self._calls[form] = self._calls.get(form, 0) + 1
             if calls <= self.warm or len(self._recorded) >= self.most:
                 return self.function(*given)
-            self._recorded[form] = _Recording(self.function, given, tensors)
+            self._memory = self._memory or torch.cuda.graph_pool_handle()
+            self._recorded[form] = _Recording(self.function, given, tensors, self._memory)
         found = self._recorded[form].replay(tensors)
         return _filled(found, iter(_copies(_listed(found)))) if self.fresh else found
 
 
 class _Recording:
-    """One graph with the memory of its arguments and results."""
+    """One graph with its arguments and results; what it needs in between lies in `memory`, as that of others does."""
 
-    def __init__(self, function: Callable[..., Any], given: Any, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, function: Callable[..., Any], given: Any, tensors: list[torch.Tensor], memory: Any) -> None:
         self._inputs = [tensor.clone() for tensor in tensors]
         self._last: list[torch.Tensor | None] = list(tensors)
         own = _filled(given, iter(self._inputs))
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may allocate meanwhile: only calls of this one are held to what can be recorded.
-        with _nothing_collected(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        recording = torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local")
+        with _nothing_collected(), recording:
             self._found = function(*own)
 
     def replay(self, tensors: list[torch.Tensor]) -> Any:

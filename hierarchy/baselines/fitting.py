@@ -54,7 +54,7 @@ class Limits:
     patience: int = 5
     """Validations in a row without a better one before fitting stops."""
     record: bool = False
-    """On a GPU, record one step as a CUDA graph and replay it (see `replay`). Without effect on a CPU."""
+    """On a GPU, record one step as a CUDA graph and replay it (kernels.captured). Without effect on a CPU."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "every", "patience"):

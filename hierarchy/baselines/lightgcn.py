@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from data.errors import UsageError
 from hierarchy.baselines.fitting import Limits, Trained, Validate, Vectors, completed, require_events, seeded, train
 from hierarchy.baselines.pairs import Pairs
-from hierarchy.baselines.replay import Replayed
 from hierarchy.losses.link import sampled_softmax
 from hierarchy.purchases import History
+from kernels.captured import Captured
 
 DEFAULTS: dict[str, Any] = {
     "dims": 64,
@@ -147,13 +147,13 @@ def _stepper(model: LightGcn, adjacency: torch.Tensor, pairs: Pairs, setting: Ma
         loss = _loss(model, adjacency, pairs, batch, setting)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        return loss
+        return loss.detach()
 
-    replayed = Replayed(step, record)
+    recorded = Captured(step, adjacency.device) if record else step
 
     def epoch() -> Iterator[torch.Tensor]:
         for _ in range(math.ceil(pairs.size / batch)):
-            yield replayed()
+            yield recorded()
 
     return epoch
 

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from data.errors import UsageError
 from hierarchy.baselines.fitting import Limits, Trained, Validate, Vectors, completed, require_events, seeded, train
-from hierarchy.baselines.replay import Replayed
 from hierarchy.losses.link import sampled_softmax
 from hierarchy.purchases import History
+from kernels.captured import Captured
 
 DEFAULTS: dict[str, Any] = {
     "dims": 64,
@@ -217,15 +217,15 @@ def _stepper(model: SasRec, told: Sequences, setting: Mapping[str, Any], limits:
         loss = next_loss(model, told.products[rows].long(), told.lengths[rows], setting["negatives"], room)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        return loss
+        return loss.detach()
 
-    replayed = Replayed(step, record)
+    recorded = Captured(step, device) if record else step
 
     def epoch() -> Iterator[torch.Tensor]:
         """Full batches of a new order; a rest smaller than a batch is left out, another one each time."""
         order = torch.randperm(len(told.lengths), device=device)
         for rows in torch.split(order[: len(order) // batch * batch], batch):
-            yield replayed(rows)
+            yield recorded(rows)
 
     return epoch
 

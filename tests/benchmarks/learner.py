@@ -28,9 +28,10 @@ from tests.benchmarks.sampler import SPAN, machine
 CONTENT = 384
 LEVELS = [{"k": 16, "top": 2}, {"k": 128, "top": 4}, {"k": 512, "top": 8}]
 SIZES: dict[str, dict[str, Any]] = {
-    "cpu": {"edges": 200_000, "batch_size": 256, "dim": 64, "steps": 6, "rounds": 2},
-    "cuda": {"edges": 10_000_000, "batch_size": 8192, "dim": 128, "steps": 8, "rounds": 3},
+    "cpu": {"edges": 200_000, "batch_size": 256, "dim": 64, "warm": 6, "steps": 6, "rounds": 2},
+    "cuda": {"edges": 10_000_000, "batch_size": 8192, "dim": 128, "warm": 48, "steps": 24, "rounds": 3},
 }
+"""`warm`: steps before the first that counts; on a GPU by then each form of a step has been recorded."""
 USER, ITEM = Budget(recent=16, uniform=48, two_hop=0, links=0), Budget(recent=8, uniform=0, two_hop=8, links=4)
 
 
@@ -61,13 +62,13 @@ def check(device: str) -> None:
 
 
 def speeds(
-    trainer: Trainer, warm: Trainer, steps: int, rounds: int, shape: str, precision: str
+    trainer: Trainer, plain: Trainer, size: dict[str, Any], shape: str, precision: str
 ) -> list[dict[str, Any]]:
-    """Rows of training edges a second: whole steps, those of the warm-up `warm` (links alone), and the peer's, which
-    learns from links alone too.
+    """Rows of training edges a second: whole steps, those of `plain` (links alone), and the peer's, which learns from
+    links alone too.
     """
     trainer.step(0, trainer.draw(0))
-    whole, ours = (_rates(each.step, each, steps, rounds) for each in (trainer, warm))
+    whole, ours = (_rates(each.step, each, size) for each in (trainer, plain))
     found = [
         row("learner, training", "edges", "1/s", shape, precision, whole),
         row("learner, training on links alone", "edges", "1/s", shape, precision, ours),
@@ -88,17 +89,19 @@ def speeds(
         loss.backward()
         optimizer.step()
 
-    name, theirs = "PyG TransformerConv", _rates(step, warm, steps, rounds)
+    name, theirs = "PyG TransformerConv", _rates(step, plain, size)
     found.append(row("learner, training on links alone", "edges", "1/s", shape, precision, theirs, name))
     ratio = [one / other for one, other in zip(ours, theirs, strict=True)]
     found.append(row("learner, links alone against PyG", "ratio", "x", shape, precision, ratio, name))
     return found
 
 
-def _rates(step: Any, trainer: Trainer, steps: int, rounds: int) -> list[float]:
-    """Edges a second in each of `rounds` after one that warms up, on inputs drawn by `trainer`."""
-    seconds = [measures.step_seconds(step, trainer, 1 + number * steps, steps) for number in range(rounds + 1)]
-    return [steps * trainer.config.batch_size / each for each in seconds[1:]]
+def _rates(step: Any, trainer: Trainer, size: dict[str, Any]) -> list[float]:
+    """Edges a second in each of some rounds after the steps that warm up, on inputs drawn by `trainer`."""
+    steps, first = size["steps"], 1 + size["warm"]
+    measures.step_seconds(step, trainer, 1, size["warm"])
+    begins = range(first, first + size["rounds"] * steps, steps)
+    return [steps * trainer.config.batch_size / measures.step_seconds(step, trainer, n, steps) for n in begins]
 
 
 def parts(trainer: Trainer, steps: int, shape: str, precision: str) -> list[dict[str, Any]]:
@@ -177,10 +180,10 @@ def measured(device: str, precision: str) -> list[dict[str, Any]]:
         trainer = made_trainer(shop, CONTENT, device, **settings)
         shape = f"batch {size['batch_size']}, {shape_of(shop, trainer)}"
         links = {"warmup_steps": 100_000} | {k: v for k, v in settings.items() if k != "warmup_steps"}
-        warm = made_trainer(shop, CONTENT, device, **links)
+        plain = made_trainer(shop, CONTENT, device, **links)
         _say("trainers are made")
-        found = speeds(trainer, warm, size["steps"], size["rounds"], shape, precision)
-        del warm
+        found = speeds(trainer, plain, size, shape, precision)
+        del plain
         _say("speeds are measured")
         found += parts(trainer, size["steps"], shape, precision)
         found += inference(trainer, shop, shape_of(shop, trainer))

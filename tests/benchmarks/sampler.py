@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from data.schema import EVENT_TYPES
-from graph.captured import CapturedSampler
 from graph.sampler import Budget, TemporalSampler, TokenSet
 from graph.store import (
     CHILD_OF,
@@ -35,6 +34,7 @@ from graph.store import (
     Relation,
     merged,
 )
+from kernels.captured import Captured
 from tests.benchmarks.rows import hand_over, take_over
 
 BUDGET = Budget(recent=12, uniform=8, two_hop=8, links=4)
@@ -155,9 +155,10 @@ def check_equal(graph: MadeGraph, device: str) -> None:
         nodes, times = rng.integers(0, graph.num_nodes[kind], 5000), rng.integers(-1, SPAN, 5000)
         exclude = rng.integers(-1, 50, 5000)
         one, other = (sampler.sample(kind, nodes, times, 3, exclude) for sampler in samplers)
-        captured = CapturedSampler(samplers[1], kind, len(nodes)) if samplers[1].device.type == "cuda" else None
-        given = (torch.from_numpy(array).to(device) for array in (nodes, times))
-        third = captured.sample(*given, 3, torch.from_numpy(exclude).to(device)) if captured else other
+        given = [torch.from_numpy(array).to(device) for array in (nodes, times, exclude)]
+        recorded = Captured(samplers[1].sample, device, warm=1)
+        for _ in range(2):  # called, then recorded and replayed
+            third = recorded(kind, *given[:2], torch.tensor(3, device=device), given[2])
         for found in (other, third):
             for name, left, right in zip(TokenSet.__dataclass_fields__, one.arrays(), found.arrays(), strict=True):
                 assert torch.equal(left, right.cpu()), f"{kind}: {name} differs on {device}"
@@ -169,19 +170,13 @@ def check_equal(graph: MadeGraph, device: str) -> None:
 def speed(sampler: TemporalSampler, kind: str, seeds: int, how: str, repeats: int = 20) -> tuple[float, list[float]]:
     """(share of real tokens, seconds a batch) over batches of fresh seeds at random times."""
     share, seconds = 0.0, []
-    captured = CapturedSampler(sampler, kind, seeds) if how == "captured" else None
+    seed = torch.tensor(0, device=sampler.device)
+    sample = Captured(sampler.sample, sampler.device, warm=1) if how == "captured" else sampler.sample
     for nodes, times in batches(sampler, kind, seeds, repeats + 3):
-        took, tokens = timed(lambda n=nodes, t=times: draw(captured, sampler, kind, n, t), sampler.device)
+        took, tokens = timed(lambda n=nodes, t=times: sample(kind, n, t, seed), sampler.device)
         share += float(tokens.mask.float().mean()) / (repeats + 3)
         seconds.append(took)
     return share, seconds[3:]
-
-
-def draw(
-    captured: CapturedSampler | None, sampler: TemporalSampler, kind: str, nodes: Tensor, times: Tensor
-) -> TokenSet:
-    """A batch by the captured sampler where there is one."""
-    return captured.sample(nodes, times, 0) if captured else sampler.sample(kind, nodes, times, 0)
 
 
 def batches(sampler: TemporalSampler, kind: str, seeds: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,7 +11,6 @@ import torch
 
 from data.errors import StrataError, UsageError
 from hierarchy.baselines.fitting import Limits, Vectors, train
-from hierarchy.baselines.replay import Replayed
 
 ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = Vectors(torch.zeros(1, 1), torch.zeros(1, 1))
@@ -87,11 +86,6 @@ def test_a_loss_that_is_no_number_ends_it():
 def test_limits_that_allow_nothing_are_refused():
     with pytest.raises(UsageError, match="'patience'"):
         Limits(patience=0)
-
-
-def test_a_step_that_is_not_recorded_is_just_called():
-    step = Replayed(lambda x: x * 2, record=False)
-    assert step(torch.tensor(3.0)).item() == 6
 
 
 def test_learned_baselines_need_no_more_than_a_gpu_machine_has():

@@ -82,12 +82,27 @@ def test_many_candidates_are_encoded_in_pieces_with_the_same_gradient(inputs, mo
         for layer in trainer.student.encoder.layers:
             layer.attention.output.normal_(generator=torch.Generator().manual_seed(1))
     for piece in (1000, 17):
-        monkeypatch.setattr("hierarchy.passes.PIECE", piece)
+        monkeypatch.setattr("hierarchy.passes.PIECE", {"cpu": piece})
         trainer.student.zero_grad()
         _encoded(trainer, given)["link"].backward()
         gradients.append(trainer.student.encoder.content.grad.clone())
     assert torch.allclose(*gradients, atol=1e-6)
     assert gradients[0].abs().max() > 1e-3
+
+
+def test_advertisers_that_fill_up_a_step_change_no_loss(inputs):
+    """A batch names 1 to 5 of them; filled up, all steps have one form."""
+    trainer = small.prepared(inputs, batch_size=8, id_dropout=0.0)
+    sizes = set()
+    for step in range(12):
+        losses = []
+        for trainer.batches.steady in (False, True):
+            given = trainer.draw(step)
+            losses.append(_encoded(trainer, given)["advertiser"].item())
+            sizes.add((trainer.batches.steady, len(given.advertisers.nodes)))
+        assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    steady, free = (sum(one is kind for one, _ in sizes) for kind in (True, False))
+    assert steady == 1 < free
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -35,8 +35,8 @@ def step_seconds(step: Callable[[int, Any], Any], trainer: Trainer, first: int, 
 def profile(trainer: Trainer, first: int, steps: int) -> dict[str, float]:
     """Seconds of the parts of `steps` steps, one after the other and each waited for.
 
-    Sampling; backward; optimizer; forward is the rest: student, teacher, the teacher's average and primitives. Kernels
-    are launched one by one: what is recorded has no parts.
+    Sampling; backward; optimizer; forward is the rest: student, teacher, the teacher's average and primitives. Losses
+    are launched kernel by kernel: what is recorded has no parts.
     """
     spent = dict.fromkeys(("sampling", "backward", "optimizer", "step"), 0.0)
 

@@ -223,9 +223,9 @@ def _learner(known: Known) -> Space:
             "weights": [{"teachers": weight} for weight in (1.0, 0.0, 3.0)],
         }
     if _ordered(known):
-        views = [(*sizes, gain) for gain in (0.3, 0.5, 0.2) for sizes in ((192, 64), (128, 128), (224, 32))]
+        views = [(*sizes, gain) for gain in (0.3, 0.5, 0.2, 1.0) for sizes in ((192, 64), (128, 128), (224, 32))]
         return {
-            "epochs": (10.0, 7.0, 14.0),
+            "epochs": (10.0, 5.0, 14.0),
             "lr": (1e-3, 2e-3, 5e-4),
             "id_lr": (1e-3, 5e-4, 2e-3),
             "dropout": (0.5, 0.4, 0.6),
