@@ -9,6 +9,7 @@ and, on a GPU, those of the CPU; the peer learns from the very inputs of our ste
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from typing import Any
@@ -131,6 +132,7 @@ def memory(shop: Shop, size: dict[str, Any], precision: str) -> list[dict[str, A
             found.append(row("learner, resident before a step", "bytes", "MiB", where, precision, [before / 2**20]))
             found.append(row("learner, peak of a step", "bytes", "MiB", where, precision, [peak / 2**20]))
             del trainer
+            gc.collect()  # a trainer and what it recorded name each other
             torch.cuda.empty_cache()
     return found
 
@@ -184,11 +186,13 @@ def measured(device: str, precision: str) -> list[dict[str, Any]]:
         _say("trainers are made")
         found = speeds(trainer, plain, size, shape, precision)
         del plain
+        gc.collect()
         _say("speeds are measured")
         found += parts(trainer, size["steps"], shape, precision)
         found += inference(trainer, shop, shape_of(shop, trainer))
         _say("a step and inference are measured")
         del trainer
+        gc.collect()
         if device == "cuda":
             found += memory(shop, size, precision)
     where = {"machine": machine(device), "versions": f"torch={torch.__version__};numpy={np.__version__}"}

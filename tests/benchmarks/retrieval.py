@@ -99,7 +99,7 @@ def _measure(asked: Protocol, methods: Sequence[str], search: Search, options: a
     names = list(dict.fromkeys([*([options.reference] if options.reference else []), *methods]))
     names = [name for name in names if search.suits(name, asked.valid.known)]
     found: dict[tuple[str, str], dict[str, Found]] = {}
-    common = {"versions": rows.versions_of(), "git_sha": rows.commit()}
+    common = {"versions": rows.versions_of(), "git_sha": rows.commit(), "machine": rows.machine(options.device)}
     rows.write(options.csv, _published(asked, options.csv), **common)
     for name in names:
         chosen = search.choose(name, asked)

@@ -83,6 +83,16 @@ def commit() -> str:
     return f"{state['git_sha'] or ''}{'+' if state['dirty'] else ''}"
 
 
+def machine(device: str = "cpu") -> str:
+    """The processor in words, after the GPU if that is the `device`."""
+    processor = f"{platform.machine()} {_cores()} cores CPU"
+    if device == "cpu":
+        return processor
+    import torch  # here: most benchmarks need none
+
+    return f"{torch.cuda.get_device_name(device)}, {processor}"
+
+
 def append(name: str, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
     """Append rows to results/<name>.csv; `common` holds for all of them, and machine and date are filled in.
 
@@ -94,7 +104,7 @@ def append(name: str, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
 def write(file: Path, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
     """Append rows to `file` as `append` does."""
     file.parent.mkdir(exist_ok=True)
-    here = {"machine": f"{platform.machine()} {_cores()} cores CPU", "date": datetime.now(UTC).date().isoformat()}
+    here = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
     with open(file, "a", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\r\n")
         if not stream.tell():

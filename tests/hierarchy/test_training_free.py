@@ -13,6 +13,7 @@ from hierarchy.baselines.directional_knn import DirectionalKnn
 from hierarchy.baselines.ease import Ease
 from hierarchy.baselines.gf_cf import GfCf
 from hierarchy.baselines.item_knn import ItemKnn
+from hierarchy.baselines.novelty import Novelty
 from hierarchy.baselines.popularity import Popularity
 from hierarchy.baselines.spectral import Spectral
 from hierarchy.baselines.transition_graph import TransitionGraph
@@ -48,6 +49,13 @@ def test_ease_is_the_constrained_least_squares_solution():
         want[others, item] = np.linalg.solve(gram, taken[:, others].T @ taken[:, item])
     found = Ease(known, 3.0).scores(USERS)
     np.testing.assert_allclose(found, known.matrix().toarray() @ want, rtol=1e-3, atol=1e-4)
+
+
+def test_novelty_puts_what_a_user_had_behind_everything_else():
+    known = random_history()
+    later = dataclasses.replace(known, product=(known.product + 1) % known.num_products)
+    for scorer, what in ((Novelty(known), known), (Novelty(known).grown(later), later)):
+        np.testing.assert_array_equal(scorer.scores(USERS), -binary(what)[USERS])
 
 
 def test_ease_refuses_before_it_takes_memory_it_may_not_have():

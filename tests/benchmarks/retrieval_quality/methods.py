@@ -18,6 +18,7 @@ from hierarchy.baselines.ease import Ease
 from hierarchy.baselines.fitting import Limits
 from hierarchy.baselines.gf_cf import GfCf
 from hierarchy.baselines.item_knn import ItemKnn
+from hierarchy.baselines.novelty import Novelty
 from hierarchy.baselines.popularity import Popularity
 from hierarchy.baselines.spectral import Spectral
 from hierarchy.baselines.transition_graph import TransitionGraph
@@ -290,5 +291,6 @@ METHODS: tuple[Method, ...] = (
     Method("learner-cold", _learner_cold, _fit_learner, _told, True),
     Method("dropoutnet", _fitted(dropoutnet, (30, 15, 60)), _fit_dropoutnet, _told, True),
     Method("content", _content, _fit_content, _told),
+    Method("novelty", lambda known: {}, lambda known, setting, seed, device: Novelty(known.history)),
 )
 """Every method by order of the tables; some of them joined by "+" are their weighted sum."""
