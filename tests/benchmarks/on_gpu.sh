@@ -95,7 +95,8 @@ part_gowalla() {
 part_retail() {
     together
     begin retail
-    retrieval retail retailrocket learner,learner+directional_knn --reference directional_knn+spectral-256
+    retrieval retail retailrocket learner,learner+directional_knn+spectral-256+novelty \
+        --reference directional_knn+spectral-256+novelty
 }
 
 part_cold() {

@@ -140,8 +140,14 @@ def config_of(time_kind: str, setting: Mapping[str, Any], events: int = 0) -> tr
         "teacher_momentum": 0.99,
     }
     if time_kind == "clock":
-        # Baskets of many products: all that follows all would be too much, and few of them say who somebody is.
+        # Baskets of many products: all that follows all would be too much, and few of them say who somebody is. Most
+        # products sell seldom, so they are made of their buyers' other products and of content beside their ids.
         recipe |= {
+            "item_budget": {"recent": 8, "uniform": 0, "two_hop": 8, "links": 4},
+            "full_softmax": 0,
+            "negatives": 4096,
+            "id_dropout": 0.1,
+            "blend": 20.0,
             "user_budget": {"recent": 32, "uniform": 96, "two_hop": 0, "links": 0},
             "history_decay": 0.97,
             "structure": {

@@ -214,13 +214,14 @@ def _learner(known: Known) -> Space:
     """Fields of the learner's configuration over the recipe of learner.config_of."""
     if known.time_kind == "clock":
         return {
-            "epochs": (1.0, 0.5, 2.0),
-            "lr": (1e-3, 2e-3, 5e-4),
+            "epochs": (1.0, 0.5, 0.25),
+            "lr": (2e-3, 1e-3, 5e-4),
             "id_lr": (5e-4, 1e-3, 2e-4),
-            "dropout": (0.3, 0.1, 0.5),
+            "dropout": (0.5, 0.3),
+            "hide_target": (0.0, 0.5, 1.0),
             "history_decay": (0.97, 0.9, 0.99),
             "popularity_days": (14.0, 28.0, 7.0),
-            "popularity": (4.0, 1.0, 2.0, 8.0),
+            "popularity": (2.0, 1.0, 4.0),
             "weights": [{"teachers": weight} for weight in (1.0, 0.0, 3.0)],
         }
     if _ordered(known):
