@@ -213,9 +213,10 @@ class Prototypes(nn.Module):
             good = torch.ones_like(mass, dtype=torch.bool).index_fill_(0, bad, False)
             served = (pool @ vectors.t()).masked_fill_(~good, -2.0).amax(dim=1)
             for row in bad:
-                worst = pool[served.argmin()]
-                vectors[row] = worst
-                served = torch.maximum(served, pool @ worst)
+                # Not pool[...]: to a GPU that would be a question for each primitive.
+                worst = pool.index_select(0, served.argmin()[None])
+                vectors.index_copy_(0, row[None], worst)
+                served = torch.maximum(served, pool @ worst[0])
             mass[bad] = 1.0 / k
             self.get_buffer(f"sums_{level}")[bad] = vectors[bad] / k
             counts.append(len(bad))
