@@ -102,7 +102,7 @@ part_retail() {
 part_cold() {
     together
     shared cold amazon-scientific-cold learner-cold 4
-    retrieval cold amazon-scientific-cold learner-cold,dropoutnet --reference content
+    retrieval cold amazon-scientific-cold learner-cold,learner-cold+content,dropoutnet --reference content
 }
 
 part_panel() {
