@@ -20,4 +20,5 @@ class Novelty:
 
     def scores(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Scores (B, products) of users (B,)."""
-        return -(self._had[users].toarray() > 0).astype(np.float32)
+        had: NDArray[np.float32] = (self._had[users].toarray() > 0).astype(np.float32)
+        return -had

@@ -1,0 +1,1 @@
+"""Parts of the scaling-law benchmark."""
