@@ -1,37 +1,135 @@
-"""The delayed label 'bought again within the window', as far as it is known at a given time."""
+"""Labels and weights of a conversion that may come late, as far as it is known when training ends.
+
+The loss of a row is weight * (softplus(logit) - label * logit): the log loss for labels 0 and 1, and linear in the
+label, so that a label above 1 can stand for the conversions that have not come yet.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data.schema import MICROS_PER_DAY
+from ranking.delay_law import Floats, Ints, estimate_law
 from ranking.histories import encode_ids
 from ranking.reader import Examples
+
+NEVER = int(np.iinfo(np.int64).max)
+"""`reported` of a row that has no conversion."""
+
+MIN_SHARE = 0.02
+"""Rows of which a smaller part of the conversions can be known say too little and are left out; labels stay <= 50."""
+
+Strategy = Literal["naive", "waiting", "importance"]
+"""What a ranker may be trained with; `oracle` is no choice of a config, as nobody can know its labels at the cut."""
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Rows that may convert: `ts` [us], `reported` [us] when the conversion became known (or NEVER), and `group` >= 0
+    of rows that share a delay law, each int64 (n,); conversions count up to `window` [us] after `ts`."""
+
+    ts: Ints
+    reported: Ints
+    group: Ints
+    window: int
+
+    def observed(self, cut: int) -> NDArray[np.bool_]:
+        """Whether the row was there before the cut and its conversion known at it."""
+        observed: NDArray[np.bool_] = (self.ts < cut) & (self.reported <= cut)
+        return observed
 
 
 @dataclass(frozen=True)
 class Delayed:
-    """`label` float32 (n,) and `known` bool (n,) of all rows: known at `cut`, and only for rows bought on the visit."""
+    """`label` and `weight`, float32 (n,); both are 0 where a row teaches nothing."""
 
     label: NDArray[np.float32]
-    known: NDArray[np.bool_]
+    weight: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, label: NDArray, weight: NDArray) -> Delayed:
+        """With labels 0 where the weight is 0."""
+        return cls(np.where(weight > 0, label, 0.0).astype(np.float32), weight.astype(np.float32))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether a row counts."""
+        known: NDArray[np.bool_] = self.weight > 0
+        return known
 
 
-def delayed_labels(examples: Examples, cut: int) -> Delayed:
-    """Labels as a reader at time `cut` [us] could know them.
+def naive(clicks: Clicks, cut: int) -> Delayed:
+    """What has not converted by the cut counts as a negative: too few positives among the young."""
+    return Delayed.of(clicks.observed(cut), clicks.ts < cut)
 
-    A row counts only when its whole window had passed by then. Taking early repurchases before their window has
-    passed would over-count positives among the youngest rows (delayed feedback; Chapelle, KDD 2014).
+
+def waiting(clicks: Clicks, cut: int) -> Delayed:
+    """Only rows whose whole window has passed count: right, but blind to the latest window.
+
+    Taking early conversions before their window has passed would over-count positives among the youngest rows.
     """
+    return Delayed.of(clicks.observed(cut), (clicks.ts < cut) & (clicks.ts <= cut - clicks.window))
+
+
+def importance(clicks: Clicks, cut: int) -> Delayed:
+    """All rows, corrected for the conversions still to come by the delay law known at the cut (`estimate_law`)."""
+    known = np.flatnonzero(clicks.observed(cut))
+    delay, elapsed = clicks.reported[known] - clicks.ts[known], cut - clicks.ts[known]
+    num_groups = int(clicks.group.max(initial=0)) + 1
+    if not len(known):
+        return waiting(clicks, cut)
+    law = estimate_law(delay, elapsed, clicks.group[known], num_groups)
+    return corrected(clicks, cut, law.known_by(cut - clicks.ts, clicks.group))
+
+
+def corrected(clicks: Clicks, cut: int, share: Floats) -> Delayed:
+    """Label observed / F and weight F, for `share` (n,) = F(age at the cut | row), the part of conversions known.
+
+    As E[observed | final label y] = y F, the row's loss has mean F * (softplus(logit) - y logit): the oracle's loss,
+    unbiased, with rows weighted by how much they tell. This is the estimator of Saito et al. (SIGIR 2020), whose
+    positives count 1/F and are taken back from the negatives, times F: the gradient F sigmoid(logit) - observed
+    stays within [-1, 1] however young the row, and for rare conversions, where observed / F has a variance of about
+    p / F, these are the weights of least variance. Rows with F < MIN_SHARE get weight 0, whatever their label.
+    """
+    weight = np.where((clicks.ts < cut) & (share >= MIN_SHARE), share, 0.0)
+    return Delayed.of(clicks.observed(cut) / np.maximum(share, MIN_SHARE), weight)
+
+
+def oracle(clicks: Clicks, cut: int) -> Delayed:
+    """Final labels, also of conversions after the cut: what no training can know; to compare with, never to publish."""
+    return Delayed.of(clicks.reported < NEVER, clicks.ts < cut)
+
+
+STRATEGIES: dict[str, Callable[[Clicks, int], Delayed]] = {
+    "naive": naive,
+    "waiting": waiting,
+    "importance": importance,
+}
+"""Strategies by their name in a config."""
+
+
+def delayed_labels(examples: Examples, cut: int, strategy: Strategy = "waiting") -> Delayed:
+    """'Bought again within the window' of all rows as a reader at time `cut` [us] could know it.
+
+    Only rows bought on the visit count. Delay laws differ between top categories.
+    """
+    bought = np.flatnonzero(examples.columns["label"])
+    part = STRATEGIES[strategy](_clicks(examples, bought), cut)
+    label, weight = np.zeros((2, len(examples)), np.float32)
+    label[bought], weight[bought] = part.label, part.weight
+    return Delayed(label, weight)
+
+
+def _clicks(examples: Examples, rows: Ints) -> Clicks:
     table = examples.ref.table("conversions.parquet")
-    ids = examples.ref.table("ids.parquet")["event_id"].combine_chunks()
+    ids = examples.ref.table("ids.parquet")["event_id"].combine_chunks().take(rows)
     again = encode_ids(ids, table["event_id"].combine_chunks())
-    readable = table["known_at"].to_numpy() <= cut
-    label = np.zeros(len(examples), np.float32)
-    label[again >= 0] = readable[again[again >= 0]]
-    window = examples.deep_days * MICROS_PER_DAY
-    known = (np.asarray(examples.columns["label"]) > 0) & (np.asarray(examples.columns["ts"]) + window <= cut)
-    return Delayed(label * known, known)
+    reported = np.append(table["known_at"].to_numpy(), NEVER)[again]
+    top = examples.hashes["category"][examples.columns["product"][rows], 0]
+    group = np.unique(top, return_inverse=True)[1]
+    return Clicks(np.asarray(examples.columns["ts"][rows]), reported, group, examples.deep_days * MICROS_PER_DAY)

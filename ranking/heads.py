@@ -50,12 +50,17 @@ class Heads(nn.Module):
 
 
 def joint_loss(
-    immediate: Tensor, deep: Tensor, label: Tensor, deep_label: Tensor, deep_known: Tensor, deep_weight: float
+    immediate: Tensor, deep: Tensor, label: Tensor, deep_label: Tensor, deep_row_weight: Tensor, deep_weight: float
 ) -> Tensor:
-    """Mean log loss of `immediate` plus `deep_weight` times that of `deep` over rows whose delayed label is known.
+    """Mean log loss of `immediate` plus `deep_weight` times the `delayed_loss` of `deep`; all (B,)."""
+    return F.binary_cross_entropy_with_logits(immediate, label) + deep_weight * delayed_loss(
+        deep, deep_label, deep_row_weight
+    )
 
-    All (B,); the second term is over all B rows, so that a batch with few known labels moves the model little.
+
+def delayed_loss(logit: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+    """Sum of weight * (softplus(logit) - label * logit) over B: the log loss, linear in labels, which may exceed 1.
+
+    All (B,), as `ranking.delayed` makes them; over all B rows, so that a batch of little weight moves the model little.
     """
-    first = F.binary_cross_entropy_with_logits(immediate, label)
-    second = F.binary_cross_entropy_with_logits(deep, deep_label, weight=deep_known, reduction="sum")
-    return first + deep_weight * second / len(label)
+    return (weight * (F.softplus(logit) - label * logit)).sum() / len(label)
