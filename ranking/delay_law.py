@@ -42,7 +42,7 @@ def estimate_law(
     group: Ints,
     num_groups: int,
     num_buckets: int = 64,
-    prior: float = 100.0,
+    prior: float = 10.0,
     half_life: float = np.inf,
 ) -> DelayLaw:
     """The law of conversions known at the cut: `delay` <= `elapsed` [us] and `group` in [0, num_groups), each (n,).
@@ -51,9 +51,10 @@ def estimate_law(
         F(edge k | g) = product over buckets b beyond edge k of (1 - h(b | g)),
 
     both counted in rows at least as old as b's end, h(b) being the hazard of all groups together. Buckets hold about
-    equally many known delays each; one more holds delay 0. A conversion counts 2^(-elapsed / half_life).
+    equally many known delays each; one more holds delay 0. In bucket b a row counts 2^(-(elapsed - b's end) /
+    half_life) [us], so that where delays change over time each hazard is that of the youngest rows that show it.
     What takes longer than the longest delay seen is not known and not counted: rows must reach back a whole window.
-    Without conversions F is 1 from 0 on.
+    Without conversions F is 1 from 0 on. Time n log n in conversions; `prior` is in conversions [count].
     """
     marks = np.quantile(delay, np.linspace(0.0, 1.0, num_buckets + 1)[1:], method="higher") if len(delay) else []
     edges = np.unique(np.concatenate([[0.0], marks]))
@@ -67,8 +68,10 @@ def estimate_law(
         return cells.reshape(num_groups, -1)[:, :-1]
 
     events = count(first)
-    at_risk = np.cumsum(events - count(after), axis=1)
+    at_risk = np.maximum(np.cumsum(events - count(after), axis=1), 0.0)
+    lately = np.exp2(edges / half_life)
+    events, at_risk = events * lately, at_risk * lately
     pooled = events.sum(0) / np.maximum(at_risk.sum(0), 1e-12)
-    hazard = (events + prior * pooled) / (np.maximum(at_risk, 0.0) + prior)
+    hazard = (events + prior * pooled) / (at_risk + prior)
     kept = np.cumprod(1.0 - np.minimum(hazard[:, :0:-1], 1.0), axis=1)[:, ::-1]
     return DelayLaw(edges, np.concatenate([kept, np.ones((num_groups, 1))], axis=1))

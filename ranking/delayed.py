@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.schema import MICROS_PER_DAY
-from ranking.delay_law import Floats, Ints, estimate_law
+from ranking.delay_law import DelayLaw, Floats, Ints, estimate_law
 from ranking.histories import encode_ids
 from ranking.reader import Examples
 
@@ -77,14 +77,20 @@ def waiting(clicks: Clicks, cut: int) -> Delayed:
 
 
 def importance(clicks: Clicks, cut: int) -> Delayed:
-    """All rows, corrected for the conversions still to come by the delay law known at the cut (`estimate_law`)."""
-    known = np.flatnonzero(clicks.observed(cut))
-    delay, elapsed = clicks.reported[known] - clicks.ts[known], cut - clicks.ts[known]
-    num_groups = int(clicks.group.max(initial=0)) + 1
-    if not len(known):
+    """All rows, corrected for the conversions still to come by the delay law known at the cut.
+
+    As `waiting` when no conversion of a row as old as the window is known: the end of the law is then anyone's guess.
+    """
+    if not (clicks.observed(cut) & (clicks.ts <= cut - clicks.window)).any():
         return waiting(clicks, cut)
-    law = estimate_law(delay, elapsed, clicks.group[known], num_groups)
-    return corrected(clicks, cut, law.known_by(cut - clicks.ts, clicks.group))
+    return corrected(clicks, cut, law_at(clicks, cut).known_by(cut - clicks.ts, clicks.group))
+
+
+def law_at(clicks: Clicks, cut: int) -> DelayLaw:
+    """The law of each group by the conversions known at the cut; counts halve with every half window of age."""
+    known = np.flatnonzero(clicks.observed(cut))
+    ts, groups = clicks.ts[known], int(clicks.group.max(initial=0)) + 1
+    return estimate_law(clicks.reported[known] - ts, cut - ts, clicks.group[known], groups, half_life=clicks.window / 2)
 
 
 def corrected(clicks: Clicks, cut: int, share: Floats) -> Delayed:
