@@ -54,24 +54,27 @@ def estimate_law(
     equally many known delays each; one more holds delay 0. In bucket b a row counts 2^(-(elapsed - b's end) /
     half_life) [us], so that where delays change over time each hazard is that of the youngest rows that show it.
     What takes longer than the longest delay seen is not known and not counted: rows must reach back a whole window.
-    Without conversions F is 1 from 0 on. Time n log n in conversions; `prior` is in conversions [count].
+    Without conversions F is 1 from 0 on. Time n log n in conversions; `prior` > 0 is in conversions [count].
     """
-    marks = np.quantile(delay, np.linspace(0.0, 1.0, num_buckets + 1)[1:], method="higher") if len(delay) else []
-    edges = np.unique(np.concatenate([[0.0], marks]))
-    first, after = np.searchsorted(edges, delay), np.searchsorted(edges, elapsed, side="right")
-    weight = np.exp2(-elapsed / half_life)
-    inside = first < after
-    first, after, group, weight = first[inside], after[inside], group[inside], weight[inside]
-
-    def count(bucket: Ints) -> Floats:
-        cells = np.bincount(group * (len(edges) + 1) + bucket, weight, num_groups * (len(edges) + 1))
-        return cells.reshape(num_groups, -1)[:, :-1]
-
-    events = count(first)
-    at_risk = np.maximum(np.cumsum(events - count(after), axis=1), 0.0)
-    lately = np.exp2(edges / half_life)
-    events, at_risk = events * lately, at_risk * lately
+    levels = np.linspace(0.0, 1.0, num_buckets + 1)[1:]
+    marks = np.quantile(delay.astype(np.float64), levels, method="higher") if len(delay) else np.zeros(0)
+    edges = np.unique(np.append(marks, 0.0))
+    events, at_risk = _counts(delay, elapsed, group, (num_groups, len(edges) + 1), edges, half_life)
     pooled = events.sum(0) / np.maximum(at_risk.sum(0), 1e-12)
     hazard = (events + prior * pooled) / (at_risk + prior)
     kept = np.cumprod(1.0 - np.minimum(hazard[:, :0:-1], 1.0), axis=1)[:, ::-1]
     return DelayLaw(edges, np.concatenate([kept, np.ones((num_groups, 1))], axis=1))
+
+
+def _counts(
+    delay: Ints, elapsed: Ints, group: Ints, shape: tuple[int, int], edges: Floats, half_life: float
+) -> tuple[Floats, Floats]:
+    """(groups, edges) weight of the conversions in each bucket, and of those up to its end, in rows that old."""
+    first, after = np.searchsorted(edges, delay), np.searchsorted(edges, elapsed, side="right")
+    seen = first < after
+    weight, lately = np.exp2(-elapsed[seen] / half_life), np.exp2(edges / half_life)
+    cells = (np.ravel_multi_index((group[seen], bucket[seen]), shape) for bucket in (first, after))
+    sums = [np.bincount(cell, weight, shape[0] * shape[1]).astype(np.float64).reshape(shape) for cell in cells]
+    events, left = (counted[:, :-1] for counted in sums)
+    at_risk = np.maximum(np.cumsum(events - left, axis=1), 0.0)  # rounding may leave less than nothing
+    return events * lately, at_risk * lately
