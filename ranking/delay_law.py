@@ -26,7 +26,8 @@ class DelayLaw:
     share: Floats
 
     def known_by(self, elapsed: NDArray, group: Ints) -> Floats:
-        """F(elapsed [us] | group), each (n,), linear between edges; 0 before delay 0."""
+        """F(elapsed [us] | group), each (n,), linear between edges; 0 before delay 0. Groups past the last are it."""
+        group = np.minimum(group, len(self.share) - 1)
         if len(self.edges) == 1:
             return np.where(elapsed >= self.edges[0], self.share[group, 0], 0.0)
         right = np.clip(np.searchsorted(self.edges, elapsed, side="right"), 1, len(self.edges) - 1)

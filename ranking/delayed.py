@@ -87,9 +87,12 @@ def importance(clicks: Clicks, cut: int) -> Delayed:
 
 
 def law_at(clicks: Clicks, cut: int) -> DelayLaw:
-    """The law of each group by the conversions known at the cut; counts halve with every half window of age."""
+    """The law of each group by the conversions known at the cut; counts halve with every half window of age.
+
+    One more group, the last, stands for those that come later and has the law of all.
+    """
     known = np.flatnonzero(clicks.observed(cut))
-    ts, groups = clicks.ts[known], int(clicks.group.max(initial=0)) + 1
+    ts, groups = clicks.ts[known], int(clicks.group.max(initial=0)) + 2
     return estimate_law(clicks.reported[known] - ts, cut - ts, clicks.group[known], groups, half_life=clicks.window / 2)
 
 

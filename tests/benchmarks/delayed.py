@@ -1,6 +1,6 @@
 """Delayed labels: how much of what a late conversion costs each strategy wins back, on logs with planted delay laws.
 
-    strata bench delayed [--laws exponential,lognormal,mixture,lengthening] [--seeds 0 1 2 3 4] [--clicks 200000]
+    strata bench delayed [--laws exponential,lognormal,mixture,lengthening,repurchases] [--seeds 0 1 2 3 4]
 
 One logistic regression, trained at the cut on the labels and weights of each strategy, is judged by the final labels of
 clicks of the week after. "gap closed" is (NE naive - NE) / (NE naive - NE oracle); "ne over oracle" is NE - NE oracle,
@@ -9,13 +9,15 @@ expected after a to b days, the sum of p (F(b) - F(a)) with F the law that `impo
 strategies, so that they differ by p alone), with those that came; a bucket appears when it has 1,000 conversions or
 more in every seed. The model errs about new campaigns whatever its labels: "calibration over oracle" is what delays
 alone cost, in all buckets alike. Beside the strategies: `importance` with the planted law, with one law for all
-categories, and with rows of equal weight. p20, p50 and p80 are over seeds. Rows go to results/ranking.csv. Half-life
-and prior of the law were chosen on seeds from 100 on.
+categories, and with rows of equal weight. "repurchases" are real: Complete Journey, five cuts in place of seeds. p20,
+p50 and p80 are over seeds or cuts. Rows go to results/ranking.csv. Half-life and prior of the law were chosen on
+planted laws, seeds from 100 on.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,15 +25,18 @@ from typing import Any
 
 import numpy as np
 
+from data.errors import StrataError, UsageError, nearest
 from data.schema import MICROS_PER_DAY
-from ranking.delayed import MIN_SHARE, NEVER, Delayed, corrected, importance, law_at, naive, oracle, waiting
+from ranking.delayed import NEVER, Delayed, corrected, importance, law_at, naive, oracle, waiting
 from ranking.evaluate import Floats, calibration, normalized_entropy, sigmoid
 from tests.benchmarks import rows
-from tests.benchmarks.delayed_feedback.log import CUT, DAYS, LAWS, TEST_DAYS, WINDOW_DAYS, Log, World
+from tests.benchmarks.delayed_feedback import panel
+from tests.benchmarks.delayed_feedback.log import DAYS, LAWS, TEST_DAYS, WINDOW_DAYS, Log, World
 from tests.benchmarks.delayed_feedback.model import design, fit
 
-BUCKETS = (0, 1, 3, 7, 14, WINDOW_DAYS)
-"""Edges [days] of the delay buckets."""
+REAL = "repurchases"
+BUCKETS = (0, 1, 3, 7, 14)
+"""Where delay buckets start [days]; the last ends with the window."""
 
 LEAST = 1_000
 """Conversions below which a bucket shows mostly noise."""
@@ -43,15 +48,23 @@ Figures = dict[str, float]
 def main() -> None:
     """Measure each law and append its rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--laws", default=",".join(LAWS), help="planted delay laws")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="seeds of the logs")
-    parser.add_argument("--clicks", type=int, default=200_000, help="clicks before the cut; twice as many after it")
+    parser.add_argument("--laws", default=",".join((*LAWS, REAL)), help="planted delay laws, or the real one")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="seeds of the logs; or cuts, to 4"
+    )
+    parser.add_argument("--clicks", type=int, default=400_000, help="clicks before the cut; twice as many after it")
     parser.add_argument("--dry", action="store_true", help="append nothing")
-    options = parser.parse_args()
-    shape = f"{options.clicks} clicks in {DAYS} d, judged on {2 * options.clicks} in {TEST_DAYS} d, "
-    shape += f"window {WINDOW_DAYS} d, {len(options.seeds)} seeds"
+    try:
+        _run(parser.parse_args())
+    except StrataError as error:
+        print(f"delayed: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _run(options: argparse.Namespace) -> None:
     for law in options.laws.split(","):
-        made = list(table(law, [measure(law, seed, options.clicks) for seed in options.seeds]))
+        made = list(table(law, [measure(*logs(law, seed, options.clicks)) for seed in options.seeds]))
+        shape = f"{shape_of(law, options.clicks)}, {len(options.seeds)} {'cuts' if law == REAL else 'seeds'}"
         for row in made:
             print(*(row[name] for name in ("what", "peer", "metric", "p20", "p50", "p80")), sep="  ", flush=True)
         if not options.dry:
@@ -59,10 +72,25 @@ def main() -> None:
             rows.append("ranking", made, **common)
 
 
-def measure(law: str, seed: int, clicks: int) -> dict[str, Figures]:
-    """Figures of every strategy on one seed's log."""
+def logs(law: str, seed: int, clicks: int) -> tuple[Log, Log]:
+    """Clicks before and after the cut; raises UsageError for an unknown law."""
+    if law == REAL:
+        return panel.logs(seed)
+    if law not in LAWS:
+        raise UsageError(f"no delay law {law!r}: {nearest(law, (*LAWS, REAL))}")
     world = World(law, seed)
-    log, future = world.train(clicks), world.test(2 * clicks)
+    return world.train(clicks), world.test(2 * clicks)
+
+
+def shape_of(law: str, clicks: int) -> str:
+    """What was trained and judged on, in words."""
+    if law == REAL:
+        return f"Complete Journey, {DAYS} d, judged on {panel.TEST_DAYS} d, window {panel.WINDOW_DAYS} d"
+    return f"{clicks} clicks in {DAYS} d, judged on {2 * clicks} in {TEST_DAYS} d, window {WINDOW_DAYS} d"
+
+
+def measure(log: Log, future: Log) -> dict[str, Figures]:
+    """Figures of every strategy on one log."""
     inputs, judged, shares = design(log), design(future), _bucket_shares(log, future)
     found, start = {}, None
     for name, labelled in strategies(log).items():
@@ -78,18 +106,19 @@ def measure(law: str, seed: int, clicks: int) -> dict[str, Figures]:
 
 def strategies(log: Log) -> dict[str, Delayed]:
     """Labels and weights at the cut, by strategy."""
-    clicks = log.clicks
-    weighted = importance(clicks, CUT)
-    pooled = importance(replace(clicks, group=np.zeros_like(clicks.group)), CUT)
-    return {
-        "oracle": oracle(clicks, CUT),
-        "naive": naive(clicks, CUT),
-        "waiting": waiting(clicks, CUT),
+    clicks, cut = log.clicks, log.cut
+    weighted = importance(clicks, cut)
+    made = {
+        "oracle": oracle(clicks, cut),
+        "naive": naive(clicks, cut),
+        "waiting": waiting(clicks, cut),
         "importance": weighted,
-        "importance, planted law": corrected(clicks, CUT, log.known_share),
-        "importance, one law": pooled,
-        "importance, equal weights": Delayed(weighted.label, (weighted.weight >= MIN_SHARE).astype(np.float32)),
+        "importance, one law": importance(replace(clicks, group=np.zeros_like(clicks.group)), cut),
+        "importance, equal weights": Delayed(weighted.label, weighted.known.astype(np.float32)),
     }
+    if log.known_share is not None:
+        made["importance, planted law"] = corrected(clicks, cut, log.known_share)
+    return made
 
 
 def table(law: str, found: Sequence[dict[str, Figures]]) -> Iterator[dict[str, Any]]:
@@ -104,9 +133,9 @@ def table(law: str, found: Sequence[dict[str, Figures]]) -> Iterator[dict[str, A
 
 def _bucket_shares(log: Log, future: Log) -> Floats:
     """(buckets, n) part of a future click's conversions that is expected in each bucket, by the law at the cut."""
-    law, ends = law_at(log.clicks, CUT), np.array(BUCKETS) * float(MICROS_PER_DAY)
-    reached = [law.known_by(np.full(len(future.category), end), future.category) for end in ends]
-    reached[-1] = np.ones(len(future.category))
+    law, group = law_at(log.clicks, log.cut), future.clicks.group
+    reached = [law.known_by(np.full(len(group), day * float(MICROS_PER_DAY)), group) for day in BUCKETS]
+    reached.append(np.ones(len(group)))
     return np.stack([high - low for low, high in pairwise(reached)])
 
 
@@ -114,7 +143,8 @@ def _judge(logits: Floats, future: Log, shares: Floats) -> Figures:
     labels, weights = (future.clicks.reported < NEVER).astype(np.float64), np.ones(len(logits))
     found = {"ne": normalized_entropy(logits, labels, weights), "calibration": calibration(logits, labels, weights)}
     expected = shares @ sigmoid(logits)
-    for (low, high), mine in zip(pairwise(BUCKETS), expected, strict=True):
+    ends = (*BUCKETS, future.clicks.window // MICROS_PER_DAY)
+    for (low, high), mine in zip(pairwise(ends), expected, strict=True):
         came = np.count_nonzero((future.delay > low) & (future.delay <= high))
         found[f"calibration, delay {low}-{high} d"] = float(mine / came) if came >= LEAST else float("nan")
     return found

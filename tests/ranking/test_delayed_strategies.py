@@ -130,8 +130,9 @@ def test_a_log_younger_than_the_window_has_no_law_and_waits() -> None:
 
 def test_the_law_depends_on_the_group() -> None:
     law = law_at(_clicks(np.random.default_rng(7), 40_000), _CUT)
-    soon, late = law.known_by(np.full(2, 3.0 * DAY), np.array([0, 1]))
-    assert soon > late + 0.2
+    soon, late, new, newer = law.known_by(np.full(4, 3.0 * DAY), np.array([0, 1, 2, 9]))
+    assert soon - 0.1 > new > late + 0.1
+    assert new == newer
 
 
 def test_gradient_is_that_of_the_log_loss_for_hard_labels_and_stays_bounded_for_soft_ones() -> None:

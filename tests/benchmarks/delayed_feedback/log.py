@@ -57,17 +57,22 @@ LAWS: dict[str, Callable[[NDArray, Floats], Parts]] = {
 
 @dataclass(frozen=True)
 class Log:
-    """Clicks (n,) with what is known of them at the time: codes of `category`, `campaign` and `place`, two `numbers`
-    (n, 2); and with what is not: when they convert (`clicks`), after how many `delay` days (inf: never), and
-    `known_share`, the part of their conversions that is planted to be known at the cut."""
+    """Clicks with what is known of them at the time: `codes` (n, k), each column below its one of `sizes`, and
+    `numbers` (n, m); and with what is not: when they convert (`clicks`), and `known_share` (n,), the part of their
+    conversions that is planted to be known at `cut` [us] (None: nothing is planted)."""
 
-    category: NDArray
-    campaign: NDArray
-    place: NDArray
+    codes: NDArray
+    sizes: tuple[int, ...]
     numbers: Floats
     clicks: Clicks
-    delay: Floats
-    known_share: Floats
+    cut: int
+    known_share: Floats | None
+
+    @property
+    def delay(self) -> Floats:
+        """(n,) days from click to conversion, inf where there is none."""
+        wait = (self.clicks.reported - self.clicks.ts) / MICROS_PER_DAY
+        return np.where(self.clicks.reported < NEVER, wait, np.inf)
 
 
 class World:
@@ -103,11 +108,10 @@ class World:
         logits = BASE + effects + self.of_cross[category, place] + numbers @ self.of_numbers
         converts = rng.random(count) < sigmoid(logits)
         parts = self.law(category, day)
-        delay = np.where(converts, _delays(parts, rng.random((2, count))), np.inf)
-        ts = (day * MICROS_PER_DAY).astype(np.int64)
-        wait = (np.where(converts, delay, 0.0) * MICROS_PER_DAY).astype(np.int64)
+        ts, wait = ((days * MICROS_PER_DAY).astype(np.int64) for days in (day, _delays(parts, rng.random((2, count)))))
         clicks = Clicks(ts, np.where(converts, ts + wait, NEVER), category, WINDOW_DAYS * MICROS_PER_DAY)
-        return Log(category, campaign, place, numbers, clicks, delay, _known(parts, DAYS - day))
+        codes = np.stack([category, campaign, place], axis=1)
+        return Log(codes, (CATEGORIES, CAMPAIGNS, PLACES), numbers, clicks, CUT, _known(parts, DAYS - day))
 
 
 def _delays(parts: Parts, uniform: Floats) -> Floats:

@@ -7,19 +7,20 @@ from scipy import sparse
 
 from ranking.delayed import Delayed
 from ranking.evaluate import Floats, sigmoid
-from tests.benchmarks.delayed_feedback.log import CAMPAIGNS, CATEGORIES, PLACES, Log
+from tests.benchmarks.delayed_feedback.log import Log
 
 _RIDGE, _STEPS, _ENOUGH = 2.0, 25, 1e-4  # steps shrink quadratically: after one of 1e-4 come 1e-8
 
 
 def design(log: Log) -> sparse.csr_matrix:
     """(n, columns): an intercept, a one for each code, the numbers."""
-    count, starts = len(log.category), np.cumsum([1, CATEGORIES, CAMPAIGNS, PLACES])
-    codes = [np.zeros(count), starts[0] + log.category, starts[1] + log.campaign, starts[2] + log.place]
-    columns = np.stack([*codes, np.full(count, starts[3]), np.full(count, starts[3] + 1)], axis=1)
-    values = np.concatenate([np.ones((count, 4)), log.numbers], axis=1)
+    (count, num_codes), num_numbers = log.codes.shape, log.numbers.shape[1]
+    starts = np.cumsum([1, *log.sizes])
+    places = [np.zeros((count, 1)), starts[:-1] + log.codes, np.tile(starts[-1] + np.arange(num_numbers), (count, 1))]
+    columns = np.concatenate(places, axis=1).astype(np.int32)
+    values = np.concatenate([np.ones((count, 1 + num_codes)), log.numbers], axis=1)
     offsets = np.arange(count + 1) * columns.shape[1]
-    return sparse.csr_matrix((values.ravel(), columns.astype(np.int32).ravel(), offsets), (count, starts[3] + 2))
+    return sparse.csr_matrix((values.ravel(), columns.ravel(), offsets), (count, starts[-1] + num_numbers))
 
 
 def fit(inputs: sparse.csr_matrix, rows: Delayed, start: Floats | None = None) -> Floats:
