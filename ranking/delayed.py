@@ -1,7 +1,7 @@
-"""Labels and weights of a conversion that may come late, as far as it is known when training ends.
+"""What a conversion that may come late teaches, as far as it is known when training ends.
 
-The loss of a row is weight * (softplus(logit) - label * logit): the log loss for labels 0 and 1, and linear in the
-label, so that a label above 1 can stand for the conversions that have not come yet.
+A row has a label, a weight, and the share of its conversions that can be known by its age; `ranking.heads.delayed_loss`
+says what they mean. The strategies differ in these three only, so that any network trains with any of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ NEVER = int(np.iinfo(np.int64).max)
 MIN_SHARE = 0.02
 """Rows of which a smaller part of the conversions can be known say too little and are left out; labels stay <= 50."""
 
-Strategy = Literal["naive", "waiting", "importance"]
+_STEPS = 6
+
+Strategy = Literal["naive", "waiting", "importance", "likelihood"]
 """What a ranker may be trained with; `oracle` is no choice of a config, as nobody can know its labels at the cut."""
 
 
@@ -46,15 +48,19 @@ class Clicks:
 
 @dataclass(frozen=True)
 class Delayed:
-    """`label` and `weight`, float32 (n,); both are 0 where a row teaches nothing."""
+    """`label`, `weight` and `share`, float32 (n,): label and weight are 0 where a row teaches nothing; `share` is 1 but
+    for strategies that model what is not known yet."""
 
     label: NDArray[np.float32]
     weight: NDArray[np.float32]
+    share: NDArray[np.float32]
 
     @classmethod
-    def of(cls, label: NDArray, weight: NDArray) -> Delayed:
-        """With labels 0 where the weight is 0."""
-        return cls(np.where(weight > 0, label, 0.0).astype(np.float32), weight.astype(np.float32))
+    def of(cls, label: NDArray, weight: NDArray, share: NDArray | None = None) -> Delayed:
+        """With label 0 and share 1 where the weight is 0."""
+        known, part = weight > 0, np.ones(len(weight)) if share is None else share
+        made = np.where(known, label, 0.0), weight, np.where(known, part, 1.0)
+        return cls(*(column.astype(np.float32) for column in made))
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -77,13 +83,23 @@ def waiting(clicks: Clicks, cut: int) -> Delayed:
 
 
 def importance(clicks: Clicks, cut: int) -> Delayed:
-    """All rows, corrected for the conversions still to come by the delay law known at the cut.
+    """All rows, `corrected` for the conversions still to come by the delay law known at the cut."""
+    share = known_share(clicks, cut)
+    return waiting(clicks, cut) if share is None else corrected(clicks, cut, share)
 
-    As `waiting` when no conversion of a row as old as the window is known: the end of the law is then anyone's guess.
-    """
+
+def likelihood(clicks: Clicks, cut: int) -> Delayed:
+    """All rows, as `censored` observations under the delay law known at the cut."""
+    share = known_share(clicks, cut)
+    return waiting(clicks, cut) if share is None else censored(clicks, cut, share)
+
+
+def known_share(clicks: Clicks, cut: int) -> Floats | None:
+    """F(age at the cut | group) of each row (n,), or None when no conversion of a row as old as the window is known:
+    the end of the law is then anyone's guess, and strategies that need it wait."""
     if not (clicks.observed(cut) & (clicks.ts <= cut - clicks.window)).any():
-        return waiting(clicks, cut)
-    return corrected(clicks, cut, law_at(clicks, cut).known_by(cut - clicks.ts, clicks.group))
+        return None
+    return law_at(clicks, cut).known_by(cut - clicks.ts, clicks.group)
 
 
 def law_at(clicks: Clicks, cut: int) -> DelayLaw:
@@ -104,9 +120,21 @@ def corrected(clicks: Clicks, cut: int, share: Floats) -> Delayed:
     positives count 1/F and are taken back from the negatives, times F: the gradient F sigmoid(logit) - observed
     stays within [-1, 1] however young the row, and for rare conversions, where observed / F has a variance of about
     p / F, these are the weights of least variance. Rows with F < MIN_SHARE get weight 0, whatever their label.
+    Labels above 1 ask for F to be right: where it is too small and conversions are frequent, a group of rows has a
+    mean label above 1, and its logit has no bound.
     """
     weight = np.where((clicks.ts < cut) & (share >= MIN_SHARE), share, 0.0)
     return Delayed.of(clicks.observed(cut) / np.maximum(share, MIN_SHARE), weight)
+
+
+def censored(clicks: Clicks, cut: int, share: Floats) -> Delayed:
+    """Label observed, weight 1 and share F, for `share` (n,) as in `corrected`.
+
+    The loss is -log of the probability of what was observed: p F of a conversion that is known, 1 - p F of none yet
+    (Chapelle, KDD 2014, with the law of `estimate_law` in place of his exponential). Its minimum is at the true p when
+    F is right, no unbiased estimate varies less in large samples, and it keeps p below 1 when F is wrong.
+    """
+    return Delayed.of(clicks.observed(cut), clicks.ts < cut, share)
 
 
 def oracle(clicks: Clicks, cut: int) -> Delayed:
@@ -118,6 +146,7 @@ STRATEGIES: dict[str, Callable[[Clicks, int], Delayed]] = {
     "naive": naive,
     "waiting": waiting,
     "importance": importance,
+    "likelihood": likelihood,
 }
 """Strategies by their name in a config."""
 
@@ -125,13 +154,22 @@ STRATEGIES: dict[str, Callable[[Clicks, int], Delayed]] = {
 def delayed_labels(examples: Examples, cut: int, strategy: Strategy = "waiting") -> Delayed:
     """'Bought again within the window' of all rows as a reader at time `cut` [us] could know it.
 
-    Only rows bought on the visit count. Delay laws differ between top categories.
+    Only rows bought on the visit count. Those of one top category and of about as many earlier events of the pair
+    share a delay law: who has bought a thing often comes back sooner (rows "delayed labels, repurchases" of
+    results/ranking.csv, beside "one law").
     """
     bought = np.flatnonzero(examples.columns["label"])
     part = STRATEGIES[strategy](_clicks(examples, bought), cut)
     label, weight = np.zeros((2, len(examples)), np.float32)
-    label[bought], weight[bought] = part.label, part.weight
-    return Delayed(label, weight)
+    share = np.ones(len(examples), np.float32)
+    label[bought], weight[bought], share[bought] = part.label, part.weight, part.share
+    return Delayed(label, weight, share)
+
+
+def law_step(earlier: NDArray) -> Ints:
+    """0 to 5, by the count of earlier events of the pair (n,): none, 1-2, 3-6, 7-14, 15-30, more."""
+    step: Ints = np.minimum(np.log2(earlier + 1.0), _STEPS - 1).astype(np.int64)
+    return step
 
 
 def _clicks(examples: Examples, rows: Ints) -> Clicks:
@@ -140,5 +178,6 @@ def _clicks(examples: Examples, rows: Ints) -> Clicks:
     again = encode_ids(ids, table["event_id"].combine_chunks())
     reported = np.append(table["known_at"].to_numpy(), NEVER)[again]
     top = examples.hashes["category"][examples.columns["product"][rows], 0]
-    group = np.unique(top, return_inverse=True)[1]
+    often = law_step(np.asarray(examples.columns["pair_events"][rows]))
+    group = np.unique(top, return_inverse=True)[1] * _STEPS + often
     return Clicks(np.asarray(examples.columns["ts"][rows]), reported, group, examples.deep_days * MICROS_PER_DAY)

@@ -34,9 +34,10 @@ class Schedule(StageConfig):
     averaging: float = Field(default=0.99, ge=0, lt=1, description="weight kept by the averaged state each step")
     deep_weight: float = Field(default=0.2, ge=0, description="weight of the delayed task's loss")
     delay: Strategy = Field(
-        default="importance",
-        description="delayed conversions at T1: naive (late ones are negatives), waiting (whole windows only) or "
-        "importance (all rows, corrected by the delay law); no effect on models without a delayed head",
+        default="likelihood",
+        description="delayed conversions at T1: naive (late ones are negatives), waiting (whole windows only), "
+        "importance (all rows, labels corrected by the delay law) or likelihood (all rows, none yet is no negative); "
+        "no effect on models without a delayed head",
     )
     checks: int = Field(default=2, ge=1, description="looks at the validation NE, evenly spread; the best state wins")
 
@@ -175,9 +176,8 @@ def _step(
     deep_weight: float,
 ) -> float:
     immediate, deep = network(batch)
-    deep_label = torch.from_numpy(delayed.label[rows])
-    row_weight = torch.from_numpy(delayed.weight[rows])
-    loss: Tensor = joint_loss(immediate, deep, batch.label, deep_label, row_weight, deep_weight)
+    late, weight, share = (torch.from_numpy(column[rows]) for column in (delayed.label, delayed.weight, delayed.share))
+    loss: Tensor = joint_loss(immediate, deep, batch.label, late, weight, deep_weight, share)
     optimizer.zero_grad()
     torch.autograd.backward(loss)
     optimizer.step()

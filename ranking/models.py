@@ -148,10 +148,10 @@ def _fit_network(setup: Setup, fit: Fit, seed: int) -> Trained:
 
 
 def _rates(setup: Setup) -> tuple[float, float]:
-    """Share of positives among the training rows, and of repurchases by their labels and weights."""
+    """Share of positives among the training rows, and of repurchases known over the share that can be known."""
     train, delayed = setup.sample.train, setup.delayed
-    weight = delayed.weight[train].astype(np.float64)
-    deep = float((weight * delayed.label[train]).sum() / weight.sum()) if weight.any() else 0.5
+    label, weight, share = (c[train].astype(np.float64) for c in (delayed.label, delayed.weight, delayed.share))
+    deep = float((weight * label).sum() / (weight * share).sum()) if weight.any() else 0.5
     return float(np.asarray(setup.examples.columns["label"][train]).mean()), deep
 
 

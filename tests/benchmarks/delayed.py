@@ -8,10 +8,10 @@ both within a seed. "calibration" is expected over observed conversions. "calibr
 expected after a to b days, the sum of p (F(b) - F(a)) with F the law that `importance` estimated at the cut (for all
 strategies, so that they differ by p alone), with those that came; a bucket appears when it has 1,000 conversions or
 more in every seed. The model errs about new campaigns whatever its labels: "calibration over oracle" is what delays
-alone cost, in all buckets alike. Beside the strategies: `importance` with the planted law, with one law for all
-categories, and with rows of equal weight. "repurchases" are real: Complete Journey, five cuts in place of seeds. p20,
-p50 and p80 are over seeds or cuts. Rows go to results/ranking.csv. Half-life and prior of the law were chosen on
-planted laws, seeds from 100 on.
+alone cost, in all buckets alike. Beside the strategies: those that need a law with the planted one and with one for
+all groups, and `importance` with rows of equal weight. "repurchases" are real: Complete Journey, five cuts in place of
+seeds. p20, p50 and p80 are over seeds or cuts. Rows go to results/ranking.csv. Half-life and prior of the law were
+chosen on seeds from 100 on, the groups of real rows on two other cuts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,18 @@ import numpy as np
 
 from data.errors import StrataError, UsageError, nearest
 from data.schema import MICROS_PER_DAY
-from ranking.delayed import NEVER, Delayed, corrected, importance, law_at, naive, oracle, waiting
+from ranking.delayed import (
+    NEVER,
+    Delayed,
+    censored,
+    corrected,
+    importance,
+    law_at,
+    likelihood,
+    naive,
+    oracle,
+    waiting,
+)
 from ranking.evaluate import Floats, calibration, normalized_entropy, sigmoid
 from tests.benchmarks import rows
 from tests.benchmarks.delayed_feedback import panel
@@ -107,17 +118,20 @@ def measure(log: Log, future: Log) -> dict[str, Figures]:
 def strategies(log: Log) -> dict[str, Delayed]:
     """Labels and weights at the cut, by strategy."""
     clicks, cut = log.clicks, log.cut
-    weighted = importance(clicks, cut)
+    weighted, alike = importance(clicks, cut), replace(clicks, group=np.zeros_like(clicks.group))
     made = {
         "oracle": oracle(clicks, cut),
         "naive": naive(clicks, cut),
         "waiting": waiting(clicks, cut),
         "importance": weighted,
-        "importance, one law": importance(replace(clicks, group=np.zeros_like(clicks.group)), cut),
-        "importance, equal weights": Delayed(weighted.label, weighted.known.astype(np.float32)),
+        "likelihood": likelihood(clicks, cut),
+        "importance, equal weights": Delayed.of(weighted.label, weighted.known.astype(np.float32)),
+        "importance, one law": importance(alike, cut),
+        "likelihood, one law": likelihood(alike, cut),
     }
     if log.known_share is not None:
         made["importance, planted law"] = corrected(clicks, cut, log.known_share)
+        made["likelihood, planted law"] = censored(clicks, cut, log.known_share)
     return made
 
 

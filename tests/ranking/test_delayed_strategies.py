@@ -8,7 +8,18 @@ import pytest
 import torch
 
 from data.schema import to_micros
-from ranking.delayed import MIN_SHARE, NEVER, STRATEGIES, Clicks, Delayed, corrected, delayed_labels, law_at, oracle
+from ranking.delayed import (
+    MIN_SHARE,
+    NEVER,
+    STRATEGIES,
+    Clicks,
+    Delayed,
+    censored,
+    corrected,
+    delayed_labels,
+    law_at,
+    oracle,
+)
 from ranking.heads import delayed_loss
 from ranking.reader import Examples
 from tests.ranking.shops import DAY, T0, event, make_examples, random_shop, shop_of
@@ -41,6 +52,11 @@ def test_labels_and_weights_by_hand() -> None:
     weighted = corrected(clicks, _CUT, np.array([1, 1, 1, 0.5, 0.5, 0.0]))
     assert weighted.label.tolist() == [1, 0, 0, 2, 0, 0]
     assert weighted.weight.tolist() == [1, 1, 1, 0.5, 0.5, 0]
+    assert all((rows.share == 1).all() for rows in (*made.values(), weighted) if rows is not made["likelihood"])
+    hidden = censored(clicks, _CUT, np.array([1, 1, 1, 0.5, 0.5, 0.0]))
+    assert hidden.label.tolist() == [1, 0, 0, 1, 0, 0]
+    assert hidden.weight.tolist() == [1, 1, 1, 1, 1, 0]
+    assert hidden.share.tolist() == [1, 1, 1, 0.5, 0.5, 1]
 
 
 def test_the_corrected_loss_has_the_mean_of_the_oracle_loss_and_the_naive_one_has_not() -> None:
@@ -57,8 +73,8 @@ def test_the_corrected_loss_has_the_mean_of_the_oracle_loss_and_the_naive_one_ha
         reported = np.where(rng.random(400) < chance, ts + delay, NEVER)
         clicks = Clicks(ts, reported, np.zeros(400, np.int64), _WINDOW)
         weighted, final = corrected(clicks, _CUT, share), oracle(clicks, _CUT)
-        truth = _loss(logit, Delayed(final.label, weighted.weight))
-        naive = _loss(logit, Delayed(STRATEGIES["naive"](clicks, _CUT).label, weighted.weight))
+        truth = _loss(logit, Delayed.of(final.label, weighted.weight))
+        naive = _loss(logit, Delayed.of(STRATEGIES["naive"](clicks, _CUT).label, weighted.weight))
         gaps.append((_loss(logit, weighted) - truth, naive - truth))
     mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(len(gaps))
     assert abs(mean[0]) < 3.5 * error[0]
@@ -67,8 +83,62 @@ def test_the_corrected_loss_has_the_mean_of_the_oracle_loss_and_the_naive_one_ha
 
 
 def _loss(logit: torch.Tensor, rows: Delayed) -> float:
-    label, weight = torch.from_numpy(rows.label).double(), torch.from_numpy(rows.weight).double()
-    return float(delayed_loss(logit, label, weight))
+    return float(delayed_loss(logit, *_tensors(rows)))
+
+
+def _tensors(rows: Delayed) -> list[torch.Tensor]:
+    return [torch.from_numpy(column).double() for column in (rows.label, rows.weight, rows.share)]
+
+
+def test_the_censored_loss_is_stationary_at_the_true_probabilities() -> None:
+    """Its mean gradient over 2,000 draws vanishes there in four kinds of rows; that of naive labels does not."""
+    rng = np.random.default_rng(8)
+    chance, share = np.array([0.1, 0.1, 0.7, 0.7]), np.array([0.2, 0.9, 0.2, 1.0])
+    ts, gradients = np.zeros(4, np.int64), []
+    for _ in range(2_000):
+        reported = np.where(rng.random(4) < chance * share, 1, NEVER)
+        clicks = Clicks(ts, reported, ts, _WINDOW)
+        gradients.append(
+            [_gradient(rows, chance) for rows in (censored(clicks, 2, share), STRATEGIES["naive"](clicks, 2))]
+        )
+    mean, error = np.mean(gradients, axis=0), np.std(gradients, axis=0) / np.sqrt(len(gradients))
+    assert (np.abs(mean[0]) < 4 * error[0]).all()
+    assert (np.abs(mean[1, :3]) > 4 * error[1, :3]).sum() >= 2
+    assert np.abs(gradients).max() <= 1
+
+
+def _gradient(rows: Delayed, chance: np.ndarray) -> np.ndarray:
+    logit = torch.logit(torch.from_numpy(chance)).requires_grad_()
+    (delayed_loss(logit, *_tensors(rows)) * len(chance)).backward()
+    return logit.grad.numpy()
+
+
+def test_with_the_law_it_estimates_likelihood_finds_the_final_rate() -> None:
+    clicks = _clicks(np.random.default_rng(9), 100_000)
+    rows, truth = STRATEGIES["likelihood"](clicks, _CUT), oracle(clicks, _CUT)
+    logit = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([logit], max_iter=30)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = delayed_loss(logit.expand(len(rows.label)), *_tensors(rows))
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    assert torch.sigmoid(logit).item() == pytest.approx(np.average(truth.label, weights=truth.weight), rel=0.015)
+
+
+def test_the_censored_loss_is_the_log_of_what_was_observed_and_has_no_nan() -> None:
+    logit = torch.tensor([-12.0, -1, 0, 2, 12], dtype=torch.float64, requires_grad=True)
+    p, ones = torch.sigmoid(logit.detach()), torch.ones(5, dtype=torch.float64)
+    for share in (0.0, 0.3, 1.0):
+        for label in (0.0, 1.0):
+            loss = delayed_loss(logit, label * ones, ones, share * ones)
+            expected = -torch.log(p if label else 1 - p * share).mean()
+            assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+            loss.backward()
+            assert torch.isfinite(logit.grad).all()
 
 
 def test_with_the_law_it_estimates_importance_finds_the_final_rate() -> None:
@@ -97,9 +167,9 @@ def test_weights_and_labels_are_finite_and_clipped_and_gradients_at_most_one() -
 def test_without_delays_all_strategies_say_what_the_oracle_says() -> None:
     clicks = _clicks(np.random.default_rng(4))
     made = _made(replace(clicks, reported=np.where(clicks.reported < NEVER, clicks.ts, NEVER)))
-    for name in ("naive", "importance"):
-        np.testing.assert_array_equal(made[name].label, made["oracle"].label)
-        np.testing.assert_array_equal(made[name].weight, made["oracle"].weight)
+    for name in ("naive", "importance", "likelihood"):
+        for field in ("label", "weight", "share"):
+            np.testing.assert_array_equal(getattr(made[name], field), getattr(made["oracle"], field))
     old = made["waiting"].known
     np.testing.assert_array_equal(made["waiting"].label[old], made["oracle"].label[old])
 
@@ -115,7 +185,7 @@ def test_what_comes_after_the_cut_changes_no_label_and_no_weight(name: str) -> N
     group = np.where(before, clicks.group, rng.integers(0, 9, len(late)))
     forgotten = strategy(Clicks(*(column[before] for column in (clicks.ts, shuffled, group)), _WINDOW), _CUT)
     changed = strategy(replace(clicks, reported=shuffled, group=group), _CUT)
-    for field in ("label", "weight"):
+    for field in ("label", "weight", "share"):
         np.testing.assert_array_equal(getattr(whole, field)[before], getattr(forgotten, field))
         np.testing.assert_array_equal(getattr(whole, field), getattr(changed, field))
     assert not whole.known[~before].any()
@@ -124,8 +194,8 @@ def test_what_comes_after_the_cut_changes_no_label_and_no_weight(name: str) -> N
 
 def test_a_log_younger_than_the_window_has_no_law_and_waits() -> None:
     clicks = _clicks(np.random.default_rng(6))
-    young = STRATEGIES["importance"](replace(clicks, window=101 * DAY), _CUT)
-    assert not young.known.any()
+    for name in ("importance", "likelihood"):
+        assert not STRATEGIES[name](replace(clicks, window=101 * DAY), _CUT).known.any()
 
 
 def test_the_law_depends_on_the_group() -> None:
@@ -143,7 +213,7 @@ def test_gradient_is_that_of_the_log_loss_for_hard_labels_and_stays_bounded_for_
     assert logit.grad == pytest.approx(expected)
 
 
-def test_examples_of_the_young_teach_the_importance_strategy_only(tmp_path: Path) -> None:
+def test_examples_of_the_young_teach_those_who_need_not_wait(tmp_path: Path) -> None:
     """p-0 came back after 3 days, p-1 did not; the same again 5 days before the cut, when 3 days are known to do."""
     start = to_micros(T0)
     events = []
@@ -173,4 +243,5 @@ def test_deleting_the_future_of_a_shop_changes_no_delayed_label_before_it(tmp_pa
         assert early.known.any()
         np.testing.assert_array_equal(all_rows.label[: len(past)], early.label)
         np.testing.assert_array_equal(all_rows.weight[: len(past)], early.weight)
+        np.testing.assert_array_equal(all_rows.share[: len(past)], early.share)
         assert not all_rows.known[len(past) :].any()

@@ -1,7 +1,8 @@
 """Real delays: will a household buy a product again within 28 days? Complete Journey, at five cuts of its year.
 
 Rows are products of baskets; the "click" is a purchase, the conversion the next one of the same product by the same
-household. Trained on the `DAYS` days before a cut, judged on the two weeks after it, whose windows the year holds.
+household; groups of delay laws are the ranker's. Trained on the `DAYS` days before a cut, judged on the two weeks after
+it, whose windows the year holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyarrow import parquet
 
 from data.schema import MICROS_PER_DAY
 from data.sources.completejourney import folder
-from ranking.delayed import NEVER, Clicks
+from ranking.delayed import NEVER, Clicks, law_step
 from tests.benchmarks.delayed_feedback.log import DAYS, Log
 
 WINDOW_DAYS, TEST_DAYS = 28, 14
@@ -59,9 +60,10 @@ def _whole() -> tuple[Log, int]:
     first = np.flatnonzero(np.append(True, ~same[:-1]))
     earlier = np.arange(len(ts)) - np.repeat(first, np.diff(np.append(first, len(ts))))
     gap = np.append(0, ahead[:-1]) / MICROS_PER_DAY
-    counts = np.minimum(np.log2(earlier + 1), _COUNTS - 1).astype(np.int64)
+    counts = law_step(earlier)
     gaps = np.where(earlier > 0, np.minimum(1 + np.log2(gap.clip(1)), _GAPS - 1), 0).astype(np.int64)
-    clicks = Clicks(ts, np.where(again, ts + ahead, NEVER), department[product_code], WINDOW_DAYS * MICROS_PER_DAY)
+    group = department[product_code] * _COUNTS + counts
+    clicks = Clicks(ts, np.where(again, ts + ahead, NEVER), group, WINDOW_DAYS * MICROS_PER_DAY)
     codes = np.stack([department[product_code], kind[product_code], counts, gaps], axis=1)
     return Log(codes, (*sizes, _COUNTS, _GAPS), np.zeros((len(ts), 0)), clicks, 0, None), int(ts.min())
 
