@@ -136,7 +136,7 @@ def test_the_censored_loss_is_the_log_of_what_was_observed_and_has_no_nan() -> N
         for label in (0.0, 1.0):
             loss = delayed_loss(logit, label * ones, ones, share * ones)
             expected = -torch.log(p if label else 1 - p * share).mean()
-            assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+            assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
             loss.backward()
             assert torch.isfinite(logit.grad).all()
 
