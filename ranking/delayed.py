@@ -25,6 +25,7 @@ MIN_SHARE = 0.02
 """Rows of which a smaller part of the conversions can be known say too little and are left out; labels stay <= 50."""
 
 _STEPS = 6
+"""Values of `law_step`."""
 
 Strategy = Literal["naive", "waiting", "importance", "likelihood"]
 """What a ranker may be trained with; `oracle` is no choice of a config, as nobody can know its labels at the cut."""

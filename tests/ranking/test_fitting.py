@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from data.artifacts import ArtifactRef
 from ranking.batch import Batcher, Buckets, JaggedBatch, learned_bags
-from ranking.delayed import Delayed, delayed_labels
+from ranking.delayed import Delayed, Strategy, delayed_labels
 from ranking.evaluate import normalized_entropy
 from ranking.fitting import Sample, Schedule, Trained, fit_network, predict
 from ranking.heads import Heads
@@ -122,12 +122,13 @@ def test_the_deep_head_learns_from_labels_known_before_t1_only(examples: Example
     assert float(learned) == pytest.approx(delayed.label[known].mean(), abs=0.08)
 
 
-def test_the_deep_head_learns_the_corrected_rate_from_young_rows_too(examples: Examples) -> None:
-    delayed = delayed_labels(examples, examples.cuts[1], "importance")
+@pytest.mark.parametrize("strategy", ["importance", "likelihood"])
+def test_the_deep_head_learns_the_corrected_rate_from_young_rows_too(examples: Examples, strategy: Strategy) -> None:
+    delayed = delayed_labels(examples, examples.cuts[1], strategy)
     train = examples.rows(TRAIN)
     young = examples.columns["ts"][train] > examples.cuts[1] - examples.deep_days * DAY
     assert delayed.known[train][young].any()
-    rate = float((delayed.weight * delayed.label)[train].sum() / delayed.weight[train].sum())
+    rate = float((delayed.weight * delayed.label)[train].sum() / (delayed.weight * delayed.share)[train].sum())
     schedule = {"lr": 0.2, "table_lr": 0.2, "epochs": 60, "deep_weight": 1.0, "weight_decay": 0.0}
     trained = _fit(examples, network=_Constant(), delayed=delayed, **schedule)
     with torch.no_grad():
