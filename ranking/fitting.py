@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from data.context import StageConfig, derive_seed
 from ranking.batch import Batcher, JaggedBatch
-from ranking.delayed import Delayed
+from ranking.delayed import Delayed, Strategy
 from ranking.evaluate import Floats, normalized_entropy, sampling_shift
 from ranking.hashing import hash_share
 from ranking.heads import joint_loss
@@ -33,6 +33,12 @@ class Schedule(StageConfig):
     final_lr: float = Field(default=0.2, ge=0, le=1, description="rate of the last step [share of the peak]")
     averaging: float = Field(default=0.99, ge=0, lt=1, description="weight kept by the averaged state each step")
     deep_weight: float = Field(default=0.2, ge=0, description="weight of the delayed task's loss")
+    delay: Strategy = Field(
+        default="likelihood",
+        description="delayed conversions at T1: naive (late ones are negatives), waiting (whole windows only), "
+        "importance (all rows, labels corrected by the delay law) or likelihood (all rows, none yet is no negative); "
+        "no effect on models without a delayed head",
+    )
     checks: int = Field(default=2, ge=1, description="looks at the validation NE, evenly spread; the best state wins")
 
 
@@ -170,9 +176,8 @@ def _step(
     deep_weight: float,
 ) -> float:
     immediate, deep = network(batch)
-    deep_label = torch.from_numpy(delayed.label[rows])
-    known = torch.from_numpy(delayed.known[rows].astype(np.float32))
-    loss: Tensor = joint_loss(immediate, deep, batch.label, deep_label, known, deep_weight)
+    late, weight, share = (torch.from_numpy(column[rows]) for column in (delayed.label, delayed.weight, delayed.share))
+    loss: Tensor = joint_loss(immediate, deep, batch.label, late, weight, deep_weight, share)
     optimizer.zero_grad()
     torch.autograd.backward(loss)
     optimizer.step()

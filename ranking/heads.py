@@ -50,12 +50,30 @@ class Heads(nn.Module):
 
 
 def joint_loss(
-    immediate: Tensor, deep: Tensor, label: Tensor, deep_label: Tensor, deep_known: Tensor, deep_weight: float
+    immediate: Tensor,
+    deep: Tensor,
+    label: Tensor,
+    deep_label: Tensor,
+    deep_row_weight: Tensor,
+    deep_weight: float,
+    deep_share: Tensor | None = None,
 ) -> Tensor:
-    """Mean log loss of `immediate` plus `deep_weight` times that of `deep` over rows whose delayed label is known.
+    """Mean log loss of `immediate` plus `deep_weight` times the `delayed_loss` of `deep`; all (B,)."""
+    second = delayed_loss(deep, deep_label, deep_row_weight, deep_share)
+    return F.binary_cross_entropy_with_logits(immediate, label) + deep_weight * second
 
-    All (B,); the second term is over all B rows, so that a batch with few known labels moves the model little.
+
+def delayed_loss(logit: Tensor, label: Tensor, weight: Tensor, share: Tensor | None = None) -> Tensor:
+    """Weighted sum over B, divided by B, of a loss of label y and share F, all (B,), as `ranking.delayed` makes them:
+
+        softplus(logit) - y logit - (1 - y) softplus(logit + log(1 - F)).
+
+    For F = 1, the default, it is the log loss, linear in y, which may exceed 1. For F < 1 it is -log p of a label 1
+    and -log(1 - p F) of a label 0: what does not show yet may still come. Divided by all B rows, so that a batch of
+    little weight moves the model little.
     """
-    first = F.binary_cross_entropy_with_logits(immediate, label)
-    second = F.binary_cross_entropy_with_logits(deep, deep_label, weight=deep_known, reduction="sum")
-    return first + deep_weight * second / len(label)
+    loss = F.softplus(logit) - label * logit
+    if share is not None:
+        # F = 1 would be -inf, whose gradient is NaN in some kernels; exp(-80) is nothing beside any p.
+        loss = loss - (1.0 - label) * F.softplus(logit + torch.log1p(-share).clamp_min(-80.0))
+    return (weight * loss).sum() / len(label)

@@ -82,7 +82,7 @@ class Setup:
     @classmethod
     def open(cls, examples: Examples, max_rows: int, architecture: Architecture, schedule: Schedule) -> Setup:
         """Draw the training rows and read the delayed labels as of T1, when training ends."""
-        delayed = delayed_labels(examples, examples.cuts[1])
+        delayed = delayed_labels(examples, examples.cuts[1], schedule.delay)
         return cls(examples, Sample.draw(examples, max_rows), delayed, architecture, schedule)
 
     @cached_property
@@ -148,10 +148,10 @@ def _fit_network(setup: Setup, fit: Fit, seed: int) -> Trained:
 
 
 def _rates(setup: Setup) -> tuple[float, float]:
-    """Share of positives among the training rows, and of repurchases among those whose delayed label is known."""
+    """Share of positives among the training rows, and of repurchases known over the share that can be known."""
     train, delayed = setup.sample.train, setup.delayed
-    known = delayed.known[train]
-    deep = float(delayed.label[train][known].mean()) if known.any() else 0.5
+    label, weight, share = (c[train].astype(np.float64) for c in (delayed.label, delayed.weight, delayed.share))
+    deep = float((weight * label).sum() / (weight * share).sum()) if weight.any() else 0.5
     return float(np.asarray(setup.examples.columns["label"][train]).mean()), deep
 
 

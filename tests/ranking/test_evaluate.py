@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from data.artifacts import ArtifactRef
@@ -82,6 +83,24 @@ def test_the_sampling_shift_recovers_the_base_rate() -> None:
 def test_without_sampling_there_is_nothing_to_shift() -> None:
     assert sampling_shift(np.array([0, 1, 0]), np.ones(3)) == 0.0
     assert sampling_shift(np.array([0, 0]), np.full(2, 0.1)) == 0.0
+
+
+def test_a_model_of_sampled_negatives_is_calibrated_in_every_decile_once_shifted() -> None:
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(400_000, 2))
+    labels = (rng.random(len(inputs)) < sigmoid(inputs @ np.array([1.0, -0.5]) - 4)).astype(np.uint8)
+    kept = (labels > 0) | (rng.random(len(labels)) < 0.04)
+    prob = np.where(labels[kept] > 0, 1.0, 0.04).astype(np.float32)
+    model = LogisticRegression(C=1e6).fit(inputs[kept], labels[kept])
+    logits, ones = model.decision_function(inputs), np.ones(len(inputs))
+    shifted = logits + sampling_shift(labels[kept], prob)
+    assert calibration(shifted, labels, ones) == pytest.approx(1.0, abs=0.02)
+    assert calibration(logits, labels, ones) > 8
+    for part in deciles(shifted, labels, ones)[2:]:
+        assert part["predicted"] == pytest.approx(part["observed"], rel=0.12), part
+    # The sampled rows weighted back say the same as the whole log.
+    weights = 1.0 / prob.astype(np.float64)
+    assert calibration(shifted[kept], labels[kept], weights) == pytest.approx(1.0, abs=0.02)
 
 
 def test_deciles_hold_equal_weight_and_all_of_it() -> None:

@@ -3,17 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from data.artifacts import ArtifactRef
 from ranking.batch import Batcher, Buckets, JaggedBatch, learned_bags
-from ranking.delayed import delayed_labels
+from ranking.delayed import Delayed, Strategy, delayed_labels
 from ranking.evaluate import normalized_entropy
 from ranking.fitting import Sample, Schedule, Trained, fit_network, predict
 from ranking.heads import Heads
 from ranking.model import Ranker
 from ranking.numbers import CROSSES, NUMBERS, steps, table_size
 from ranking.reader import TRAIN, VALIDATION, Examples
+from tests.ranking.shops import DAY
 
 BUCKETS = Buckets(user=64, product=64, advertiser=16, category=16, surface=8)
 
@@ -23,11 +25,17 @@ def examples(examples_ref: ArtifactRef) -> Examples:
     return Examples.open(examples_ref)
 
 
-def _fit(examples: Examples, seed: int = 0, network: nn.Module | None = None, **schedule: object) -> Trained:
+def _fit(
+    examples: Examples,
+    seed: int = 0,
+    network: nn.Module | None = None,
+    delayed: Delayed | None = None,
+    **schedule: object,
+) -> Trained:
     torch.manual_seed(seed)
     batcher = Batcher(examples, learned_bags(examples), BUCKETS, 6)
     network = network or Ranker(BUCKETS, examples.levels, examples.content.shape[1], width=8)
-    sample, delayed = Sample.draw(examples, 10**6), delayed_labels(examples, examples.cuts[1])
+    sample, delayed = Sample.draw(examples, 10**6), delayed or delayed_labels(examples, examples.cuts[1])
     return fit_network(network, batcher, sample, delayed, Schedule(**({"batch_rows": 64} | schedule)), seed)
 
 
@@ -112,6 +120,26 @@ def test_the_deep_head_learns_from_labels_known_before_t1_only(examples: Example
     with torch.no_grad():
         learned = torch.sigmoid(trained.network.table.weight[0, 1])
     assert float(learned) == pytest.approx(delayed.label[known].mean(), abs=0.08)
+
+
+@pytest.mark.parametrize("strategy", ["importance", "likelihood"])
+def test_the_deep_head_learns_the_corrected_rate_from_young_rows_too(examples: Examples, strategy: Strategy) -> None:
+    delayed = delayed_labels(examples, examples.cuts[1], strategy)
+    train = examples.rows(TRAIN)
+    young = examples.columns["ts"][train] > examples.cuts[1] - examples.deep_days * DAY
+    assert delayed.known[train][young].any()
+    rate = float((delayed.weight * delayed.label)[train].sum() / (delayed.weight * delayed.share)[train].sum())
+    schedule = {"lr": 0.2, "table_lr": 0.2, "epochs": 60, "deep_weight": 1.0, "weight_decay": 0.0}
+    trained = _fit(examples, network=_Constant(), delayed=delayed, **schedule)
+    with torch.no_grad():
+        learned = torch.sigmoid(trained.network.table.weight[0, 1])
+    assert float(learned) == pytest.approx(rate, abs=0.08)
+
+
+def test_a_schedule_waits_or_corrects_and_never_trains_on_labels_of_the_future() -> None:
+    assert Schedule(delay="waiting").delay == "waiting"
+    with pytest.raises(ValidationError, match="oracle"):
+        Schedule(delay="oracle")
 
 
 def test_numbers_step_by_half_octaves(examples: Examples) -> None:
