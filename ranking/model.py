@@ -55,16 +55,11 @@ class TargetAttention(nn.Module):
     def _in_pairs(self, projected: Tensor) -> Tensor:
         """The same two rows at a time, each blind to the other: so few tokens cost less together than apart."""
         rows, num_query, width = projected.shape
-        if rows % 2:
-            return (
-                torch.cat([self._in_pairs(projected[:-1]), self._among(projected[-1:])])
-                if rows > 1
-                else self._among(projected)
-            )
-        blind = torch.full((2, num_query, 2, num_query), -torch.inf)
+        even = projected if rows % 2 == 0 else torch.cat([projected, projected[-1:]])
+        blind = projected.new_full((2, num_query, 2, num_query), -torch.inf)
         blind[0, :, 0] = blind[1, :, 1] = 0
-        pairs = projected.view(rows // 2, 2 * num_query, width)
-        return self._among(pairs, blind.view(2 * num_query, -1)).view(rows, num_query, -1)
+        pairs = self._among(even.view(-1, 2 * num_query, width), blind.view(2 * num_query, -1))
+        return pairs.reshape(len(even), num_query, -1)[:rows]
 
     def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(n, T, parts d) -> parts of (n, h, T, d / h)."""

@@ -231,7 +231,8 @@ def _codes(ids: Sequence[str]) -> dict[str, int]:
 
 
 def _encode(ids: Sequence[str | None], codes: Mapping[str, int]) -> Ints:
-    return np.fromiter((codes.get(name, -1) if name is not None else -1 for name in ids), np.int64, len(ids))
+    known: Mapping[Any, int] = codes  # None is no key, and so is absent
+    return np.array([known.get(name, -1) for name in ids], np.int64)
 
 
 def _encode_known(kind: str, ids: Sequence[str | None], codes: Mapping[str, int]) -> Ints:
