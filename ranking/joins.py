@@ -85,7 +85,7 @@ class Joins:
     def user_side(self, user: Ints, ts: Ints) -> Row:
         """What rows of one user at one time share: time of day, history and the user's tokens."""
         start, end = self.history.spans(user, ts)
-        last_ts = _at(self.history_ts, np.where(end > start, end - 1, -1))
+        last_ts = at(self.history_ts, np.where(end > start, end - 1, -1))
         return {
             "user": user,
             "ts": ts,
@@ -103,12 +103,12 @@ class Joins:
 
         Where `advertiser` is -1 the product's owner stands in.
         """
-        seller = np.where(advertiser >= 0, advertiser, _at(self.owner, product, -1))
+        seller = np.where(advertiser >= 0, advertiser, at(self.owner, product, -1))
         _, product_count = _span_count(self.product_events, product, ts)
         pair = np.where((user >= 0) & (product >= 0), user * len(self.owner) + product, -1)
         pair_end, pair_count = _span_count(self.pair_events, pair, ts)
-        pair_last = _at(self.pair_ts, np.where(pair_count > 0, pair_end - 1, -1))
-        there = (_at(self.has_content, product) > 0) & (_at(self.product_known, product) <= ts)
+        pair_last = at(self.pair_ts, np.where(pair_count > 0, pair_end - 1, -1))
+        there = (at(self.has_content, product) > 0) & (at(self.product_known, product) <= ts)
         return {
             "product": product,
             "advertiser": seller,
@@ -123,7 +123,7 @@ class Joins:
 
     def _tokens(self, entity_type: str, entity: Ints, ts: Ints) -> Row:
         found = self.tokens.find(entity_type, entity, ts)
-        status = self._status(found >= 0, ts, _at(self.tokens.as_of, found))
+        status = self._status(found >= 0, ts, at(self.tokens.as_of, found))
         return {f"{entity_type}_tokens": found, f"{entity_type}_tokens_status": status}
 
     def _status(self, found: NDArray[np.bool_], ts: Ints, made: Ints) -> NDArray:
@@ -156,7 +156,7 @@ def id_hashes(joins: Joins, histories: ArtifactRef, surfaces: pa.Array) -> dict[
     return {**hashes, "surface": stable_hash(surfaces), "category": _category_hashes(paths)}
 
 
-def _at(values: NDArray, rows: Ints, absent: int = 0) -> NDArray:
+def at(values: NDArray, rows: Ints, absent: int = 0) -> NDArray:
     """values[rows], `absent` where rows is -1."""
     if len(values) == 0:
         return np.full(len(rows), absent, np.int64)
