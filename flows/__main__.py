@@ -220,6 +220,35 @@ def query(
     _print(questions.ask(Store(store), snapshot, question), as_json, questions.render)
 
 
+@app.command()
+def rank(
+    user: Annotated[str, typer.Argument(help="The user's id in your own data; one nobody knows is ranked for as new.")],
+    candidates: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet file with a column product_id; all products if left out.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Rank by what was known at this time, such as 2017-11-01; the newest if left out."),
+    ] = None,
+    surface: Annotated[str | None, typer.Option(help="Where they would be shown, as the log names it.")] = None,
+    fit: Annotated[str, typer.Option(help="Which fit of the ranker: ranker-ARM-SEED.")] = "ranker-tokens-0",
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a user would most likely buy if it were shown now: candidates by the ranker's score.
+
+    \b
+    strata rank 2459                                  the best of all products
+    strata rank 2459 --candidates some.csv --at 2017-11-01
+    """
+    from flows import rank as ranking
+
+    question = ranking.Question(user, candidates, top, at, surface, fit)
+    _print(ranking.rank(Store(store), snapshot, question), as_json, ranking.render)
+
+
 @tokens_app.command("bag")
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
