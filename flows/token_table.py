@@ -40,7 +40,9 @@ def write(
     table = TokenTable.open(published.ref(store, "tokens"), RunContext(threads=1))
     asked = table.everyone(int(ts or 0)) if rows is None else read_asked(rows, ts)
     found = write_table(table, asked, out, stale_days, flat)
-    span = {name: from_micros(found.pop(name)).isoformat() for name in ("first", "last") if name in found}
+    span: dict[str, Any] = {
+        name: from_micros(found.pop(name)).isoformat() for name in ("first", "last") if name in found
+    }
     return {
         "out": str(out.resolve()),
         "rows": sum(found.values()),
