@@ -39,10 +39,10 @@ _STALE_DAYS = 28
 
 @dataclass(frozen=True)
 class Request:
-    """Products to rank for a user at `ts` [us]: `surface` and `advertisers` are one for all, or one a candidate.
+    """Products to rank for a user at `ts` [us]. `surface` is one for all or one a candidate, None where there is none.
 
-    Without an advertiser a product's owner stands in. What a ranker knows of `ts` are tokens as of then and events that
-    were readable by then.
+    `advertisers`: one a candidate; where there is none a product's owner stands in. What a ranker knows at `ts` are
+    tokens as of then and events that were readable by then.
     """
 
     user_id: str

@@ -145,17 +145,15 @@ def _run(given: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(1)
+    where = f"{rows.machine()}, one used, load {os.getloadavg()[0]:.1f}"
     if hasattr(os, "sched_setaffinity"):
-        where = rows.machine()
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    else:
-        where = rows.machine()
     subject, ranker = opened(given.store, given.snapshot, given.fit)
     check_scores(subject, ranker, given.fit)
     found = [row for count in map(int, given.candidates.split(",")) for row in measured(subject, count, given.requests)]
     for row in found:
         print(f"{row['p50']:>9.4g} {row['unit']} {row['metric']:14} {row['what']} | {row['shape']}")
-    common = {"machine": f"{where}, one used", "versions": rows.versions_of(), "git_sha": rows.commit()}
+    common = {"machine": where, "versions": rows.versions_of(), "git_sha": rows.commit()}
     rows.write(given.csv, found, **common)
 
 

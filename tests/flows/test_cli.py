@@ -62,7 +62,7 @@ def test_a_process_of_its_own_says_the_same_and_ends_with_the_same_code(argument
 def test_help_lists_every_command():
     result = strata_process("--help")
     assert result.returncode == 0
-    for command in ("demo", "run", "status", "show", "verify", "query", "tokens", "report", "doctor"):
+    for command in ("demo", "run", "status", "show", "verify", "query", "rank", "tokens", "report", "doctor"):
         assert command in result.stdout
 
 
