@@ -19,7 +19,7 @@ from ranking.models import Architecture
 from ranking.reader import TEST, Examples
 from ranking.serve import RankerService, Request
 from ranking.train import Config
-from tests.ranking.shops import DAY, T1, T2, Shop, make_examples, run_stage
+from tests.ranking.shops import DAY, T1, T2, Shop, make_examples, run_stage, token
 
 SMALL = Architecture(
     width=8, history_len=6, user_buckets=64, product_buckets=64, advertiser_buckets=16, category_buckets=16
@@ -225,3 +225,20 @@ def test_surfaces_without_a_name_are_absent(service: RankerService) -> None:
     other = service.rank("u-2", ["p-1", "p-2"], AT, [None, None])
     assert np.array_equal(one.score, other.score)
     assert isinstance(service.products, pa.Array)
+
+
+def test_a_later_vocabulary_is_read_by_its_public_ids(
+    shop: Shop, ranker: ArtifactRef, service: RankerService, examples_ref: ArtifactRef, tmp_path: Path
+) -> None:
+    # An interest that the ranker never saw stands between those it knows, so that all later ones move by one.
+    minted = pa.Table.from_pylist(token("product", "p-0", AT - DAY, {"L2-0002x": 1.0}), shop.tokens.schema)
+    later = Shop(**{**vars(shop), "tokens": pa.concat_tables([shop.tokens, minted])})
+    inputs = _inputs(make_examples(later, tmp_path)) | {"examples": examples_ref}
+    then = RankerService.open(ranker, inputs)
+    products = [f"p-{number}" for number in range(1, 20)]
+    for user in ("u-0", "u-7"):
+        before, after = service.rank(user, products, AT), then.rank(user, products, AT)
+        assert before.product_id == after.product_id
+        assert np.allclose(before.score, after.score, rtol=1e-6)
+    place = then.rows(Request("u-0", ["p-0"], AT))["product_tokens"][0]
+    assert (then._batcher.bags.slots["product"][place] == -1).all(), "what it does not know is absent"
