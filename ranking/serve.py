@@ -93,18 +93,12 @@ class RankerService:
         the artifacts do not belong together.
         """
         about = ranker.json("ranker.json")
-        if fit not in about["fits"] or not fit.startswith("ranker-"):
-            known = [name for name in about["fits"] if name.startswith("ranker-")]
-            raise UsageError(f"no fit {fit!r} of the ranker: {nearest(fit, known)}")
-        trained_on = ranker.manifest["inputs"].get("examples", inputs["examples"].key)
-        if trained_on != inputs["examples"].key:
-            raise BadDataError(f"ranker {ranker.key}: expected examples {trained_on}, got {inputs['examples'].key}")
-        joins = Joins.open(inputs, _STALE_DAYS, ctx or RunContext(threads=1))
+        _check(ranker, inputs, fit, about["fits"])
         levels = tuple(Level(**level) for level in about["levels"])
         slots = {level.level: (level.start, level.stop) for level in levels}
+        joins = Joins.open(inputs, _STALE_DAYS, ctx or RunContext(threads=1))
         joins = replace(joins, tokens=joins.tokens.relabelled(ranker.table("primitives.parquet"), slots))
-        view = _view(inputs, joins, levels)
-        size = Architecture(**about["config"]["architecture"])
+        view, size = _view(inputs, joins, levels), Architecture(**about["config"]["architecture"])
         bags = learned_bags(view) if fit.startswith("ranker-tokens-") else hashed_bags(view)
         batcher = Batcher(view, bags, size.buckets, size.history_len)
         network = _network(ranker, fit, size, levels, view.content.shape[1])
@@ -183,6 +177,16 @@ class RankerService:
             return np.broadcast_to(_encode_known("surface", [given], self._surfaces), len(request.candidates))
         _check_length("surfaces", given, request)
         return _encode_known("surface", given, self._surfaces)
+
+
+def _check(ranker: ArtifactRef, inputs: Mapping[str, ArtifactRef], fit: str, fits: Mapping[str, Any]) -> None:
+    """Raise UsageError for a fit that is no ranker, BadDataError for examples that the ranker was not fitted on."""
+    known = [name for name in fits if name.startswith("ranker-")]
+    if fit not in known:
+        raise UsageError(f"no fit {fit!r} of the ranker: {nearest(fit, known)}")
+    trained_on = ranker.manifest["inputs"].get("examples", inputs["examples"].key)
+    if trained_on != inputs["examples"].key:
+        raise BadDataError(f"ranker {ranker.key}: expected examples {trained_on}, got {inputs['examples'].key}")
 
 
 def _view(inputs: Mapping[str, ArtifactRef], joins: Joins, levels: tuple[Level, ...]) -> Examples:
