@@ -28,16 +28,22 @@ app = typer.Typer(
 
 
 class BagByDefault(TyperGroup):
-    """`strata tokens user 7` means `strata tokens bag user 7`."""
+    """`strata tokens user 7` means `strata tokens bag user 7`; `strata tokens --rows FILE` and
+    `strata tokens --as-of TIME --out FILE`, which name no entity, mean `strata tokens table`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `bag` before arguments that begin with no command of this group."""
-        return super().parse_args(ctx, args if not args or args[0] in (*self.commands, "--help") else ["bag", *args])
+        """Put `table` or `bag` before arguments that begin with no command of this group."""
+        if args and args[0] not in (*self.commands, "--help"):
+            given = {word.partition("=")[0] for word in args if word.startswith("--")}
+            whole = args[0].startswith("--") and ("--rows" in given or ("--out" in given and "--new" not in given))
+            args = ["table" if whole else "bag", *args]
+        return super().parse_args(ctx, args)
 
 
 tokens_app = typer.Typer(
     cls=BagByDefault,
-    help="Bags of meaning: of one entity (`strata tokens user 7`), entities of an interest, changes between snapshots.",
+    help="Bags of meaning: of one entity (`strata tokens user 7`), of many as a feature table "
+    "(`strata tokens --as-of 2017-10-01 --out tokens.parquet`), entities of an interest, changes between snapshots.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -214,6 +220,35 @@ def query(
     _print(questions.ask(Store(store), snapshot, question), as_json, questions.render)
 
 
+@app.command()
+def rank(
+    user: Annotated[str, typer.Argument(help="The user's id in your own data; one nobody knows is ranked for as new.")],
+    candidates: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet file with a column product_id; all products if left out.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Rank by what was known at this time, such as 2017-11-01; the newest if left out."),
+    ] = None,
+    surface: Annotated[str | None, typer.Option(help="Where they would be shown, as the log names it.")] = None,
+    fit: Annotated[str, typer.Option(help="Which fit of the ranker: ranker-ARM-SEED.")] = "ranker-tokens-0",
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a user would most likely buy if it were shown now: candidates by the ranker's score.
+
+    \b
+    strata rank 2459                                  the best of all products
+    strata rank 2459 --candidates some.csv --at 2017-11-01
+    """
+    from flows import rank as ranking
+
+    question = ranking.Question(user, candidates, top, at, surface, fit)
+    _print(ranking.rank(Store(store), snapshot, question), as_json, ranking.render)
+
+
 @tokens_app.command("bag")
 def tokens(
     entity_type: Annotated[str, typer.Argument(help="user, product or advertiser.")],
@@ -247,6 +282,53 @@ def tokens(
         return
     found = inspection.tokens(Store(store), snapshot, entity_type, str(entity_id), as_of)
     _print(found, as_json, inspection.render_tokens)
+
+
+@tokens_app.command("table")
+def tokens_table(
+    out: Annotated[Path, typer.Option(help="Parquet file to write; it appears when it is complete.")],
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or Parquet file with columns entity_type (user, product, advertiser), entity_id and ts: a date, "
+            "a time (UTC without a zone) or whole microseconds."
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="One time for all rows of a file without ts; with no file, for every entity known by then. "
+            "A date is its first moment, UTC."
+        ),
+    ] = None,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="Add two plain columns a slot, for libraries that read no lists.")
+    ] = False,
+    stale_days: Annotated[
+        int, typer.Option(min=1, help="Age [days] of a bag from which its status is stale; it is given all the same.")
+    ] = 28,
+    store: StoreOption = DEFAULT_STORE,
+    snapshot: SnapshotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Interest tokens as features, without a look into the future: one row out for each row in, in the same order.
+
+    \b
+    strata tokens --rows visits.csv --out tokens.parquet            tokens of each entity as of each row's ts
+    strata tokens --rows visits.csv --out tokens.parquet --flat     the same, also in plain columns
+    strata tokens --as-of 2017-10-01 --out tokens.parquet           everyone's tokens on one date
+
+    \b
+    Each row takes the newest bag with as_of <= ts. Columns:
+    entity_type, entity_id, ts                     as asked, ts in microseconds since 1970 (UTC)
+    status                                         ok; stale: older than --stale-days; missing: no bag by then
+    as_of, vocab_version                           of the bag; empty where it is missing
+    level_N_primitive_id, level_N_weight           lists, heaviest first; level 1 is the coarsest
+    level_N_slot_I, level_N_slot_I_weight          with --flat: the I-th heaviest from 0; weight 0 where there is none
+    """
+    from flows import token_table
+
+    _print(token_table.write(Store(store), snapshot, rows, as_of, out, flat, stale_days), as_json, token_table.render)
 
 
 @tokens_app.command("entities")

@@ -43,7 +43,7 @@ def read_new(path: Path, kind: str) -> NewTable:
     """
     if kind not in KINDS:
         raise UsageError(f"--new reads products and advertisers, not {kind!r}: a new user has nothing but events")
-    table = _read(path)
+    table = read_file(path)
     own = [name for name in KINDS[kind].names if name not in _NOT_READ]
     for name in table.column_names:
         if name not in (*own, "users") and not (kind == "product" and name.startswith(ATTRIBUTE)):
@@ -66,7 +66,8 @@ def read_new(path: Path, kind: str) -> NewTable:
     return NewTable(rows, users)
 
 
-def _read(path: Path) -> pa.Table:
+def read_file(path: Path) -> pa.Table:
+    """A small .csv (all text) or .parquet file; raises UsageError for another kind, BadDataError when unreadable."""
     readers: dict[str, Callable[[Path], pa.Table]] = {".csv": _read_csv, ".parquet": pq.read_table}
     if path.suffix not in readers:
         raise UsageError(f"expected a .csv or .parquet file, got {path}")

@@ -5,7 +5,9 @@ Letters: B rows, V visits (user at a time), I distinct products, S token slots, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -126,6 +128,12 @@ class Batcher:
         user = np.asarray(columns["user"][rows])
         visit = self.examples.hashes["user"][user] ^ mix64(columns["ts"][rows].astype(np.uint64) + np.uint64(seed))
         return rows[np.lexsort((rows, mix64(visit)))]
+
+    def on(self, columns: Mapping[str, NDArray]) -> Batcher:
+        """The same batcher over other rows: `columns` of `reader.COLUMNS`, (n,), that point into the same arrays."""
+        other = copy.copy(self)
+        other.examples = replace(self.examples, columns=dict(columns))
+        return other
 
     def batch(self, rows: NDArray[np.int64]) -> JaggedBatch:
         """The batch of the given rows, in their order."""

@@ -30,15 +30,36 @@ class TargetAttention(nn.Module):
         """(B, Q, d) -> (B, Q, d). Memory is projected once a visit and read once a group of rows."""
         normed = self.query_norm(query)
         key, value = self._split(self.memory(self.memory_norm(tokens.memory)), 2)
-        group = tokens.groups
-        (asked,) = self._split(group.pack(self.query(normed)), 1)
-        bias = tokens.bias[group.visit][:, None, None]
-        seen = F.scaled_dot_product_attention(asked, key[group.visit], value[group.visit], attn_mask=bias)
-        own, peer_key, peer_value = self._split(self.peers(normed), 3)
-        peers = F.scaled_dot_product_attention(own, peer_key, peer_value)
-        both = torch.cat([group.unpack(_merge(seen)), _merge(peers)], dim=-1)
-        attended: Tensor = self.out(both)
+        if len(tokens.memory) == 1:
+            both = [self._one_visit(self.query(normed), key, value, tokens.bias), self._in_pairs(self.peers(normed))]
+        else:
+            group = tokens.groups
+            (asked,) = self._split(group.pack(self.query(normed)), 1)
+            bias = tokens.bias[group.visit][:, None, None]
+            seen = F.scaled_dot_product_attention(asked, key[group.visit], value[group.visit], attn_mask=bias)
+            both = [group.unpack(_merge(seen)), self._among(self.peers(normed))]
+        attended: Tensor = self.out(torch.cat(both, dim=-1))
         return attended
+
+    def _one_visit(self, asked: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        """(B, Q, d): a visit that has the batch to itself, as in serving, is read in place by all rows at once."""
+        (query,) = self._split(asked.reshape(1, -1, asked.shape[-1]), 1)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, None, None])
+        return _merge(seen).view_as(asked)
+
+    def _among(self, projected: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(n, T, 3 d) -> (n, T, d): the tokens of each row attend to each other."""
+        own, key, value = self._split(projected, 3)
+        return _merge(F.scaled_dot_product_attention(own, key, value, attn_mask=mask))
+
+    def _in_pairs(self, projected: Tensor) -> Tensor:
+        """The same two rows at a time, each blind to the other: so few tokens cost less together than apart."""
+        rows, num_query, width = projected.shape
+        even = projected if rows % 2 == 0 else torch.cat([projected, projected[-1:]])
+        blind = projected.new_full((2, num_query, 2, num_query), -torch.inf)
+        blind[0, :, 0] = blind[1, :, 1] = 0
+        pairs = self._among(even.view(-1, 2 * num_query, width), blind.view(2 * num_query, -1))
+        return pairs.reshape(len(even), num_query, -1)[:rows]
 
     def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(n, T, parts d) -> parts of (n, h, T, d / h)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,24 @@ class TokenRows:
         """Row (q,) with the last as_of <= times[i] of each entity, -1 when it has none."""
         row = self.index[entity_type].latest(entities, times)
         return np.where(row >= 0, row + self.first[entity_type], -1)
+
+    def relabelled(self, vocabulary: pa.Table, levels: Mapping[int, tuple[int, int]]) -> TokenRows:
+        """The same rows as a model reads them that was trained on other dates: by its vocabulary, in its slots.
+
+        Interests that it does not know are absent, and so is what does not fit into its slots, the lightest.
+        """
+        code = encode_ids(self.vocabulary["primitive_id"], vocabulary["primitive_id"].combine_chunks())
+        slots = max((stop for _, stop in levels.values()), default=0)
+        primitive = np.full((len(self.primitive), slots), -1, np.int32)
+        weight = np.zeros(primitive.shape, np.float32)
+        for level in levels.keys() & self.levels.keys():
+            (start, stop), (first, last) = levels[level], self.levels[level]
+            width = min(stop - start, last - first)
+            mine = self.primitive[:, first : first + width]
+            known = np.where(mine >= 0, code[mine], -1)
+            primitive[:, start : start + width] = known
+            weight[:, start : start + width] = np.where(known >= 0, self.weight[:, first : first + width], 0)
+        return replace(self, primitive=primitive, weight=weight, levels=dict(levels), vocabulary=vocabulary)
 
 
 def read_tokens(tokens: ArtifactRef, vocabularies: Mapping[str, pa.Array], ctx: RunContext) -> TokenRows:

@@ -27,6 +27,14 @@ from tests.fixtures.command_line import strata, strata_process
         (("tokens", "product", "--new", "new.xlsx", "--store", "nowhere"), 2, [".csv or .parquet", "new.xlsx"]),
         (("tokens", "product", "--new", "new.csv", "--store", "nowhere"), 3, ["new.csv", "found none"]),
         (("tokens", "user", "1", "--as-of", "yesterday", "--store", "nowhere"), 2, ["2017-10-01"]),
+        (
+            ("tokens", "--as-of", "2017-10-01", "--out", "t.csv", "--store", "nowhere"),
+            2,
+            ["--out", ".parquet", "t.csv"],
+        ),
+        (("tokens", "table", "--out", "t.parquet", "--store", "nowhere"), 2, ["--rows", "--as-of"]),
+        (("tokens", "--rows=x.csv", "--out", "t.parquet", "--store", "nowhere"), 3, ["no snapshot", "strata demo"]),
+        (("tokens", "--as-of", "soon", "--out", "t.parquet", "--store", "nowhere"), 2, ["soon", "2017-10-01"]),
         (("run", "--preset", "dmeo", "--store", "nowhere"), 2, ["dmeo", "demo"]),
         (("run", "--as-of", "yesterday", "--store", "nowhere"), 2, ["yesterday", "2017-10-01"]),
         (("run", "--as-of", "2017-03-01", "--store", "nowhere"), 2, ["'learner'", "cuts.t0", "--until features"]),
@@ -54,7 +62,7 @@ def test_a_process_of_its_own_says_the_same_and_ends_with_the_same_code(argument
 def test_help_lists_every_command():
     result = strata_process("--help")
     assert result.returncode == 0
-    for command in ("demo", "run", "status", "show", "verify", "query", "tokens", "report", "doctor"):
+    for command in ("demo", "run", "status", "show", "verify", "query", "rank", "tokens", "report", "doctor"):
         assert command in result.stdout
 
 

@@ -70,6 +70,20 @@ def test_a_small_batch_can_be_learned_by_heart(kind: str, examples: Examples, ba
     assert float(loss.detach()) < 0.05
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_a_visit_alone_in_its_batch_scores_as_beside_others(count: int, examples: Examples, batcher: Batcher) -> None:
+    network, row = _ranker(examples), int(examples.rows(TRAIN)[-1])
+    columns = {name: np.repeat(column[row : row + 1], count + 1) for name, column in examples.columns.items()}
+    columns["product"] = np.arange(count + 1, dtype=np.int32)
+    columns["product_tokens"] = np.arange(count + 1, dtype=np.int32)
+    columns["ts"][-1] += 1
+    other = batcher.on(columns)
+    alone = _scores(network, other.batch(np.arange(count)))
+    beside = _scores(network, other.batch(np.arange(count + 1)))[:count]
+    assert torch.allclose(alone, beside, atol=1e-5)
+    assert count == 1 or alone.std(0).min() > 1e-4
+
+
 @pytest.mark.parametrize("kind", ["ranker", "dcnv2"])
 def test_a_batch_of_one_scores_as_in_a_batch_of_many(kind: str, examples: Examples, batcher: Batcher) -> None:
     network, rows = _network(kind, examples), examples.rows(TRAIN)[-70:]

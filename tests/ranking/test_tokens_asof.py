@@ -74,3 +74,16 @@ def test_no_tokens_at_all_means_missing_everywhere(tmp_path: Path) -> None:
     rows = _read([], tmp_path)
     assert rows.find("user", np.array([0, 1]), np.array([START, START])).tolist() == [-1, -1]
     assert rows.levels == {}
+
+
+def test_a_model_reads_later_tokens_by_its_own_vocabulary_and_slots(tmp_path: Path) -> None:
+    later = {"L1-0002": 0.5, "L1-0009": 0.3, "L1-0000": 0.2, "L2-0001": 1.0}
+    rows = _read(token("user", "u-0", START, later), tmp_path)
+    known = pa.table({"level": [1, 1, 2], "primitive_id": ["L1-0000", "L1-0002", "L2-0001"]})
+    read = rows.relabelled(known, {1: (0, 2), 2: (2, 4), 3: (4, 5)})
+    assert read.primitive.tolist() == [[1, -1, 2, -1, -1]], "L1-0009 is unknown, and L1-0000 has no slot left"
+    assert read.weight[0].tolist() == pytest.approx([0.5, 0, 1, 0, 0])
+    assert read.find("user", np.array([0]), np.array([START])).tolist() == [0]
+    same = rows.relabelled(rows.vocabulary, rows.levels)
+    assert np.array_equal(same.primitive, rows.primitive)
+    assert np.array_equal(same.weight, rows.weight)
