@@ -29,7 +29,6 @@ from ranking.importance import importance
 from ranking.model import Ranker
 from ranking.reader import TEST, VALIDATION, Examples, Level
 
-
 NETWORKS = ("ranker", "dcnv2", "din", "hstu")
 """Models that are fitted by steps, and therefore differ from seed to seed."""
 

@@ -61,6 +61,9 @@ class ActivationUnit(nn.Module):
         self.both = nn.Linear(width, hidden, bias=False)
         self.dice = Dice(hidden)
         self.out = nn.Linear(hidden, 1)
+        # Sums over fifty events at random weights would drown all other fields; from 0 they grow as far as they help.
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
 
     def forward(self, candidate: Tensor, event: Tensor, row: Tensor, place: Tensor) -> Tensor:
         """candidate (B, d), event (total, d), and for each pair its row and the place of its event, both (P,)."""

@@ -75,7 +75,8 @@ def fit_logistic_regression(
 ) -> Logistic:
     """Fit with each inverse L2 strength and keep the one with the least NE on validation.
 
-    `bags` adds interest tokens: the heaviest primitives of user and product, crossed, and the overlap of all. Time grows with training rows x strengths (L-BFGS, at most 200 steps each).
+    `bags` adds interest tokens: the heaviest primitives of user and product, crossed, and the overlap of all.
+    Time grows with training rows x strengths (L-BFGS, at most 200 steps each).
     """
     inputs, labels = design(examples, sample.train, buckets, bags), examples.columns["label"]
     weights = 1.0 / examples.columns["sample_prob"][sample.validation].astype(np.float64)

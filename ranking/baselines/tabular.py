@@ -67,7 +67,7 @@ def _ids(batch: JaggedBatch) -> Tensor:
 
 
 def _matches(batch: JaggedBatch) -> Tensor:
-    """(B, 2 matched): how many events share the candidate's product, advertiser, category; octave of the latest's age."""
+    """(B, 2 matched): events that share the candidate's product, advertiser, category; octave of the latest's age."""
     row, place = pairs(batch)
     mine, theirs = batch.candidate[row], batch.history.values[place]
     attributes = [batch.item_product, batch.item_advertiser, *batch.item_category.unbind(1)]
