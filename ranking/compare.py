@@ -65,7 +65,7 @@ def ne_differences(
     gap = np.mean([log_losses(logits, labels) for logits in arm], axis=0)
     gap = (gap - np.mean([log_losses(logits, labels) for logits in control], axis=0)) * weights
     _, user = np.unique(users, return_inverse=True)
-    sums = np.stack([np.bincount(user, column) for column in (gap, weights, weights * labels)])
+    sums = np.stack([np.bincount(user, column).astype(np.float64) for column in (gap, weights, weights * labels)])
     gaps, mass, positive = _redrawn(sums, seed)
     base = np.array([entropy(rate) for rate in positive / mass])
     differences: Floats = gaps / mass / np.where(base > 0, base, np.nan)

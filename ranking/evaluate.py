@@ -106,7 +106,8 @@ def user_aucs(scores: Floats, labels: NDArray, weights: Floats, users: NDArray) 
     won = np.bincount(owner, positive * (below + negative / 2), minlength=len(found))
     pairs = totals[0] * totals[1]
     aucs = np.where(pairs > 0, won / np.where(pairs > 0, pairs, 1.0), np.nan)
-    return found, aucs, np.bincount(user, weights, minlength=len(found))
+    shown: Floats = np.bincount(user, weights, minlength=len(found)).astype(np.float64)
+    return found, aucs, shown
 
 
 def gauc(scores: Floats, labels: NDArray, weights: Floats, users: NDArray) -> float:
@@ -220,7 +221,8 @@ def _advertiser_impressions(examples: Examples, rows: NDArray[np.int64]) -> NDAr
     # Row 0 holds what has no advertiser, and is emptied.
     shown = np.bincount(advertiser[train] + 1, 1.0 / examples.columns["sample_prob"][train], int(advertiser.max()) + 2)
     shown[0] = 0
-    return np.rint(shown[advertiser[rows] + 1]).astype(np.int64)
+    impressions: NDArray[np.int64] = np.rint(shown[advertiser[rows] + 1]).astype(np.int64)
+    return impressions
 
 
 def _by_count(

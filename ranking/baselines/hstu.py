@@ -51,7 +51,8 @@ class RelativeBias(nn.Module):
         place = torch.arange(gap.shape[1], device=gap.device)
         distance = self.distance((place[:, None] - place).clamp(0, self.max_len))
         time = self.time(gap[:, :, None] * (NUM_GAPS + 1) + gap[:, None])
-        return (distance + time).permute(0, 3, 1, 2)
+        bias: Tensor = (distance + time).permute(0, 3, 1, 2)
+        return bias
 
     def candidate(self, context: Context) -> tuple[Tensor, Tensor]:
         """(V, h, T) of the candidate towards each event, and (h,) towards itself."""
@@ -81,20 +82,21 @@ class Layer(nn.Module):
         own_gate, own_value, own_query, own_key = (part[:, :, 0] for part in self._project(candidate.unsqueeze(1)))
         groups = context.groups
         toward, itself = self.bias.candidate(context)
-        asked = groups.pack(_merged(own_query).unsqueeze(1)).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        packed = groups.pack(own_query.flatten(1).unsqueeze(1))
+        asked = packed.view(*packed.shape[:2], self.num_heads, -1).transpose(1, 2)
         scores = asked @ key[groups.visit].transpose(2, 3) + toward[groups.visit].unsqueeze(2)
         weight = F.silu(scores) * context.seen[groups.visit][:, None, None]
         read = groups.unpack((weight @ value[groups.visit]).transpose(1, 2).flatten(2)).squeeze(1)
         alone = F.silu((own_query * own_key).sum(-1) + itself).unsqueeze(-1) * own_value
-        candidate = candidate + self._transform(read + _merged(alone), _merged(own_gate))
-        return past + self._transform(self._causal(query, key, value, context), gate.transpose(1, 2).flatten(2)), (
-            candidate
-        )
+        candidate = candidate + self._transform(read + alone.flatten(1), own_gate.flatten(1))
+        heard = self._causal(query, key, value, context)
+        return past + self._transform(heard, gate.transpose(1, 2).flatten(2)), candidate
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         """(n, T, d) -> U, V, Q, K, each (n, h, T, d / h)."""
-        parts = F.silu(self.project(self.norm(x))).unflatten(2, (4, self.num_heads, -1))
-        return parts.permute(2, 0, 3, 1, 4).unbind(0)
+        parts = F.silu(self.project(self.norm(x))).view(*x.shape[:2], 4, self.num_heads, -1)
+        found: tuple[Tensor, ...] = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        return found
 
     def _causal(self, query: Tensor, key: Tensor, value: Tensor, context: Context) -> Tensor:
         """(V, T, d): each event over itself and the earlier ones."""
@@ -139,8 +141,3 @@ class HSTU(nn.Module):
             past, state = layer(past, state, context)
         immediate, deep = self.heads(torch.cat([self.last(state), offered, self.fields.flat(batch)], dim=1))
         return immediate, deep
-
-
-def _merged(x: Tensor) -> Tensor:
-    """(n, h, d / h) -> (n, d)."""
-    return x.flatten(1)

@@ -128,6 +128,6 @@ def _interests(examples: Examples, rows: NDArray[np.int64], bags: Bags) -> dict[
     found: dict[str, Hashes] = {}
     for place, level in enumerate(examples.levels):
         found[f"overlap_{level.level}"] = shared[:, place].astype(np.uint64)
-        for kind, (slots, _) in bag.items():
-            found[f"{kind}_{level.level}"] = slots[:, level.start].numpy().astype(np.uint64)
+        for kind, (primitive, _) in bag.items():
+            found[f"{kind}_{level.level}"] = primitive[:, level.start].numpy().astype(np.uint64)
     return found

@@ -1,4 +1,4 @@
-"""Ranking: NE, AUC, GAUC and calibration of the ranker, its ablations and its rivals, tuned alike on validation, tested once.
+"""Ranking: NE, AUC, GAUC, calibration of the ranker, its arms and rivals, tuned alike on validation, tested once.
 
     strata bench ranking -- --examples store/examples/KEY [--methods ranker,din,hstu,...] [--trials 20] [--seeds 5]
     strata bench ranking -- --store store [--snapshot ID] ...

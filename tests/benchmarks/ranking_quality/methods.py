@@ -37,6 +37,8 @@ _SIZE: Space = {
     "num_blocks": (2, 1, 3),
     "dropout": (0.1, 0.0, 0.3),
     "history_len": (50, 20, 100),
+    # Two buckets are one row for all users: a small log teaches user ids by heart and little else.
+    "user_buckets": (4_096, 2),
 }
 _HEADS: Space = {"num_heads": (2, 4, 1)}
 SPACES: Mapping[str, Space] = {
