@@ -24,11 +24,11 @@ from ranking.reader import TEST, Examples
 from tests.ranking.shops import CONTENT_DIM, DAY, START, T0, Shop, event, make_examples, shop_of
 
 BUCKETS = Buckets(user=2, product=256, advertiser=64, category=256, surface=8)
-"""One row for all users: with rows of their own, 500 users are learned by heart before HSTU or the ranker see the rule."""
+"""One row for all users: with rows of their own, 500 users are learned by heart before HSTU sees the rule."""
 CATEGORIES, PRODUCTS_EACH, HISTORY = 8, 4, 4
 
 
-def _shop(users: int = 700) -> Shop:
+def _shop(users: int = 600) -> Shop:
     """Each user looks at three products before T0 and is shown four later, once: no user can be learned by id."""
     rng = np.random.default_rng(0)
     events: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def sample(examples: Examples) -> Sample:
 @pytest.fixture(scope="module")
 def by_crosses(examples: Examples, sample: Sample) -> float:
     """Test NE of logistic regression, which knows who, what and how many, but no match."""
-    return _ne(examples, fit_logistic_regression(examples, sample).logits(examples.rows(TEST))[0])
+    return _ne(examples, fit_logistic_regression(examples, sample, (0.1,), 1 << 14).logits(examples.rows(TEST))[0])
 
 
 def _ne(examples: Examples, logits: Floats) -> float:
