@@ -60,9 +60,8 @@ def judged(exam: Exam, method: str, runs: Sequence[Floats]) -> Iterator[Row]:
     labels, weights = exam.labels, exam.weights
     found = {name: [judge(run, labels, weights) for run in runs] for name, judge in _JUDGES.items()}
     found["GAUC"] = [gauc(run, labels, weights, exam.users) for run in runs]
-    for decile in range(10):
-        buckets = [deciles(run, labels, weights)[decile] for run in runs]
-        found[f"calibration, decile {decile + 1}"] = [
+    for buckets in zip(*(deciles(run, labels, weights) for run in runs), strict=True):
+        found[f"calibration, decile {buckets[0]['decile']}"] = [
             bucket["predicted"] / bucket["observed"] if bucket["observed"] > 0 else np.nan for bucket in buckets
         ]
     for part, mine in exam.sliced():
