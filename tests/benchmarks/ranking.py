@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--reference", default="ranker", help="model that the others are compared with")
     parser.add_argument("--rows", type=int, default=60_000, help="training rows of every model, about")
     parser.add_argument("--trials", type=int, default=20, help="settings tried for each model")
+    parser.add_argument("--trial-seeds", type=int, default=2, help="fits of a trial, whose mean NE is its value")
     parser.add_argument("--seeds", type=int, default=5, help="test fits of each model that differs by seed")
     parser.add_argument("--seed", type=int, default=0, help="of the search and of the first test fit")
     parser.add_argument("--min-positives", type=int, default=MIN_POSITIVES, help="of a slice that gets rows, at least")
@@ -64,16 +65,17 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if min(options.trials, options.seeds, options.rows) < 1:
-        came = f"{options.trials}, {options.seeds} and {options.rows}"
-        raise UsageError(f"expected at least one trial, one seed and one training row, got {came}")
+    for option in ("trials", "trial_seeds", "seeds", "rows"):
+        if (came := getattr(options, option)) < 1:
+            raise UsageError(f"expected --{option.replace('_', '-')} of at least 1, got {came}")
     shard = rows.shard(options.shard) if options.shard else None
     examples = Examples.open(_opened(options))
     setup = Setup.open(examples, options.rows, Architecture(), Schedule(checks=4))
     names = list(dict.fromkeys([options.reference, *options.methods.split(",")]))
     methods = [Method.named(name, setup) for name in names]
     log, name = options.csv.with_name(f"{options.csv.stem}_trials.csv"), f"{options.name}-{examples.ref.key[:8]}"
-    search = Search(name, setup, options.trials, options.seed, log, options.fits, options.resume, shard)
+    budget = options.trials, options.seed, log, options.fits, options.trial_seeds
+    search = Search(name, setup, *budget, options.resume, shard)
     if shard is None:
         _measure(search, methods, options)
         return

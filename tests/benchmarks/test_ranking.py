@@ -41,7 +41,7 @@ def bench(ref, tmp_path, monkeypatch):
 
     def run(*options):
         where = ("--examples", str(ref.path), "--fits", str(tmp_path / "fits"), "--csv", str(file))
-        monkeypatch.setattr(sys, "argv", ["ranking", *where, "--min-positives", "5", *options])
+        monkeypatch.setattr(sys, "argv", ["ranking", *where, "--min-positives", "5", "--trial-seeds", "1", *options])
         ranking.main()
         return tuple(read(path) for path in (file, file.with_name("ranking_trials.csv")) if path.exists())
 
@@ -77,11 +77,13 @@ def test_every_model_is_tuned_tested_and_compared(bench, ref, monkeypatch):
 
 def test_a_resumed_run_tries_and_tests_nothing_again(bench, monkeypatch):
     asked = ("--methods", "dcnv2,popularity_by_surface", "--reference", "dcnv2", "--trials", "2", "--seeds", "2")
+    asked += ("--trial-seeds", "2")
     found, trials = bench(*asked)
     assert [row["trial"] for row in trials] == ["0", "1", "0", "1"]
     settings = [row["setting"] for row in trials if row["method"] == "dcnv2"]
     assert json.loads(settings[0]) == {name: values[0] for name, values in SPACES["dcnv2"].items()}
     assert settings[0] != settings[1]
+    assert [row["fits"] for row in trials] == ["2", "2", "1", "1"], "popularity is the same with every seed"
 
     def refuse(*_):
         raise AssertionError("nothing is left to be fitted")
@@ -125,7 +127,8 @@ def test_the_best_of_validation_is_chosen_and_the_test_is_scored_with_it(ref, tm
         (("--methods", "dni"), "did you mean 'din'"),
         (("--methods", "din-token"), "did you mean 'tokens'"),
         (("--methods", "base_rate-tokens"), "reads no interest tokens"),
-        (("--trials", "0"), "at least one trial"),
+        (("--trials", "0"), "--trials of at least 1"),
+        (("--trial-seeds", "0"), "--trial-seeds of at least 1"),
         (("--store", "nowhere"), "got both or neither"),
     ],
 )

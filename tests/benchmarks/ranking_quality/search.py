@@ -25,7 +25,9 @@ from tests.benchmarks import rows
 from tests.benchmarks.ranking_quality.methods import Method, Setting
 from tests.benchmarks.retrieval_quality.search import drawn
 
-COLUMNS = ("set", "method", "rows", "trial", "seed", "setting", "metric", "value", "seconds", "git_sha", "date")
+COLUMNS = (
+    "set", "method", "rows", "trial", "seed", "fits", "setting", "metric", "value", "seconds", "git_sha", "date"
+)  # fmt: skip
 _commit = functools.cache(rows.commit)
 
 
@@ -33,9 +35,10 @@ _commit = functools.cache(rows.commit)
 class Search:
     """One budget for all: `trials` settings a model, drawn from `seed`, logged to `log`, and the tests of the chosen.
 
-    With `resume`, trials that the log holds for the same set, model, training rows, seed and setting are not run again,
-    nor tests whose logits lie in `fits` and were made by the same code. With `shard` (i, n) only every n-th setting
-    from the i-th on is tried, so that n processes share a search.
+    A trial of a model that differs by seed is the mean of `trial_seeds` fits: a search by one fit each would choose
+    lucky seeds. With `resume`, trials that the log holds for the same set, model, training rows, seeds and setting are
+    not run again, nor tests whose logits lie in `fits` and were made by the same code. With `shard` (i, n) only every
+    n-th setting from the i-th on is tried, so that n processes share a search.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Search:
     seed: int
     log: Path
     fits: Path
+    trial_seeds: int = 1
     resume: bool = False
     shard: tuple[int, int] | None = None
 
@@ -81,9 +85,10 @@ class Search:
     def _try(self, method: Method, place: int, setting: Setting) -> float:
         started, columns = time.perf_counter(), self.setup.examples.columns
         held = self.setup.sample.validation
-        logits, _ = method.fit(self.setup, setting, self.seed).logits(held)
-        weights = 1.0 / columns["sample_prob"][held].astype(np.float64)
-        value = round(normalized_entropy(logits, np.asarray(columns["label"][held]), weights), 6)
+        labels, weights = np.asarray(columns["label"][held]), 1.0 / columns["sample_prob"][held].astype(np.float64)
+        seeds = range(self.seed, self.seed + self._fits(method))
+        fits = [method.fit(self.setup, setting, seed).logits(held)[0] for seed in seeds]
+        value = round(float(np.mean([normalized_entropy(logits, labels, weights) for logits in fits])), 6)
         seconds = time.perf_counter() - started
         print(f"{method.name} trial {place}: NE {value:.4f}, {seconds:.1f} s", file=sys.stderr, flush=True)
         trial = {"trial": place, "setting": json.dumps(setting), "metric": "NE", "value": f"{value:.6f}"}
@@ -91,8 +96,11 @@ class Search:
         return value
 
     def _key(self, method: Method) -> dict[str, str]:
-        rows_used = str(len(self.setup.sample.train))
-        return {"set": self.name, "method": method.name, "rows": rows_used, "seed": str(self.seed)}
+        used, fits = str(len(self.setup.sample.train)), str(self._fits(method))
+        return {"set": self.name, "method": method.name, "rows": used, "seed": str(self.seed), "fits": fits}
+
+    def _fits(self, method: Method) -> int:
+        return self.trial_seeds if method.seeded else 1
 
     def _write(self, trial: Mapping[str, Any]) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
