@@ -76,8 +76,8 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, width)
 
-    def forward(self, past: Tensor, candidate: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """past (V, T, d) and candidates (B, d), each one layer on."""
+    def forward(self, past: Tensor, candidate: Tensor, context: Context, last: bool = False) -> tuple[Tensor, Tensor]:
+        """past (V, T, d) and candidates (B, d), each one layer on; the past stays as it is where nobody reads on."""
         gate, value, query, key = self._project(past)
         own_gate, own_value, own_query, own_key = (part[:, :, 0] for part in self._project(candidate.unsqueeze(1)))
         groups = context.groups
@@ -89,6 +89,8 @@ class Layer(nn.Module):
         read = groups.unpack((weight @ value[groups.visit]).transpose(1, 2).flatten(2)).squeeze(1)
         alone = F.silu((own_query * own_key).sum(-1) + itself).unsqueeze(-1) * own_value
         candidate = candidate + self._transform(read + alone.flatten(1), own_gate.flatten(1))
+        if last:
+            return past, candidate
         heard = self._causal(query, key, value, context)
         return past + self._transform(heard, gate.transpose(1, 2).flatten(2)), candidate
 
@@ -137,7 +139,7 @@ class HSTU(nn.Module):
         gap = history.with_values(batch.history_gap).to_padded().long()
         context = Context(gap, history.mask(), Groups.of(batch.visit))
         offered = state = items[batch.candidate]
-        for layer in self.layers:
-            past, state = layer(past, state, context)
+        for number, layer in enumerate(self.layers, start=1):
+            past, state = layer(past, state, context, last=number == len(self.layers))
         immediate, deep = self.heads(torch.cat([self.last(state), offered, self.fields.flat(batch)], dim=1))
         return immediate, deep
