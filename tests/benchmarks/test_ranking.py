@@ -13,7 +13,7 @@ from data import snapshot
 from data.artifacts import Store
 from data.errors import UsageError
 from ranking.fitting import Schedule
-from ranking.models import Architecture, Setup
+from ranking.models import NETWORKS, Architecture, Setup
 from ranking.reader import TEST, Examples
 from tests.benchmarks import ranking, rows
 from tests.benchmarks.ranking_quality.methods import SPACES, Method
@@ -118,6 +118,22 @@ def test_the_best_of_validation_is_chosen_and_the_test_is_scored_with_it(ref, tm
     logits = search.test(method, setting, 0)
     expected, _ = method.fit(setup, setting, 0).logits(examples.rows(TEST))
     assert np.array_equal(logits, expected)
+
+
+def test_a_setting_changes_its_own_fields_only(ref, monkeypatch):
+    seen = []
+    monkeypatch.setattr("tests.benchmarks.ranking_quality.methods.fit_network_of", lambda setup, *_: seen.append(setup))
+    setup = Setup.open(Examples.open(ref), 60_000, Architecture(category_buckets=99), Schedule(checks=4))
+    Method.named("din", setup).fit(setup, {"width": 16, "lr": 0.5}, 0)
+    assert seen[0].architecture == Architecture(category_buckets=99, width=16)
+    assert seen[0].schedule == Schedule(checks=4, lr=0.5)
+
+
+def test_every_setting_is_a_field_and_the_default_comes_first():
+    for name in NETWORKS:
+        for field, values in SPACES[name].items():
+            config = Architecture() if field in Architecture.model_fields else Schedule()
+            assert values[0] == getattr(config, field)
 
 
 @pytest.mark.parametrize(

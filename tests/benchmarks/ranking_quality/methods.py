@@ -16,8 +16,7 @@ from ranking.baselines.base_rate import fit_base_rate
 from ranking.baselines.gradient_boosting import Trees, fit_gradient_boosting
 from ranking.baselines.logistic_regression import fit_logistic_regression
 from ranking.baselines.popularity_by_surface import fit_popularity
-from ranking.fitting import Schedule
-from ranking.models import NETWORKS, Architecture, Fit, Predictor, Setup, batcher_of, fit_network_of, levels_of
+from ranking.models import NETWORKS, Fit, Predictor, Setup, batcher_of, fit_network_of, levels_of
 
 Setting = dict[str, Any]
 Space = Mapping[str, Sequence[Any]]
@@ -106,13 +105,16 @@ class Method:
         if self.model == "logistic_regression":
             bags = None if self.arm == BASELINE else bags_of(examples, self.arm)
             return fit_logistic_regression(examples, sample, (setting["strength"],), setting["buckets"], bags)
-        sized = replace(setup, architecture=_part(Architecture, setting), schedule=_part(Schedule, setting))
+        architecture, schedule = _changed(setup.architecture, setting), _changed(setup.schedule, setting)
+        sized = replace(setup, architecture=architecture, schedule=schedule)
         if self.model == "gradient_boosting":
-            levels, trees = levels_of(sized, self.arm), _part(Trees, setting)
+            levels, trees = levels_of(sized, self.arm), _changed(Trees(), setting)
             return fit_gradient_boosting(batcher_of(sized, self.arm), sample, levels, trees, seed)
         return fit_network_of(sized, Fit(self.model, self.arm, seed), seed)
 
 
-def _part(config: type[Any], setting: Setting) -> Any:
-    """The fields of `setting` that `config` has."""
-    return config(**{name: value for name, value in setting.items() if name in config.model_fields})
+def _changed(config: Any, setting: Setting) -> Any:
+    """`config` with those fields of `setting` that it has; all its others stay."""
+    fields = type(config).model_fields
+    own = {name: value for name, value in setting.items() if name in fields}
+    return type(config)(**{**config.model_dump(), **own})
