@@ -14,7 +14,10 @@ _MODELS = {
     "base_rate": "Average rate for all",
     "popularity_by_surface": "Popularity by placement",
     "logistic_regression": "Logistic regression",
+    "gradient_boosting": "Gradient boosted trees",
     "dcnv2": "DCN-V2",
+    "din": "Deep Interest Network",
+    "hstu": "HSTU",
 }
 _ARMS = {"tokens": "learned interest tokens", "no_tokens": "as many tokens drawn by hash", "baseline": "none"}
 _SLICES = {

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.errors import BadDataError
-from ranking.evaluate import Floats, entropy, log_losses
+from ranking.evaluate import Floats, entropy, log_losses, user_aucs
 
 _DRAWS = 1000
+_PIECE = 50
 
 
 def check_equal_parameters(parameters: Mapping[str, int]) -> None:
@@ -53,13 +54,44 @@ def user_interval(
 
     `arm` and `control` hold logits (n,) by seed. Rows of a user depend on each other, so users are drawn, not rows.
     """
+    differences = ne_differences(arm, control, labels, weights, users, seed)
+    return [float(value) for value in np.nanquantile(differences, [0.025, 0.975])]
+
+
+def ne_differences(
+    arm: Sequence[Floats], control: Sequence[Floats], labels: NDArray, weights: Floats, users: NDArray, seed: int
+) -> Floats:
+    """(1000,) mean NE differences over seeds, each of users drawn with replacement; NaN where a draw has one class."""
     gap = np.mean([log_losses(logits, labels) for logits in arm], axis=0)
     gap = (gap - np.mean([log_losses(logits, labels) for logits in control], axis=0)) * weights
     _, user = np.unique(users, return_inverse=True)
-    sums = np.stack([np.bincount(user, column) for column in (gap, weights, weights * labels)])
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(sums.shape[1], np.full(sums.shape[1], 1 / sums.shape[1]), size=_DRAWS)
-    gaps, mass, positive = sums @ drawn.T
+    sums = np.stack([np.bincount(user, column).astype(np.float64) for column in (gap, weights, weights * labels)])
+    gaps, mass, positive = _redrawn(sums, seed)
     base = np.array([entropy(rate) for rate in positive / mass])
-    differences = gaps / mass / np.where(base > 0, base, np.nan)
-    return [float(value) for value in np.nanquantile(differences, [0.025, 0.975])]
+    differences: Floats = gaps / mass / np.where(base > 0, base, np.nan)
+    return differences
+
+
+def gauc_differences(
+    arm: Sequence[Floats], control: Sequence[Floats], labels: NDArray, weights: Floats, users: NDArray, seed: int
+) -> Floats:
+    """(1000,) mean GAUC differences over seeds, each of users drawn with replacement, as in `ne_differences`."""
+    gap: Floats = np.zeros(len(np.unique(users)))
+    for sign, runs in ((1.0, arm), (-1.0, control)):
+        for logits in runs:
+            _, aucs, shown = user_aucs(logits, labels, weights, users)
+            gap = gap + sign * aucs / len(runs)
+    ranked = ~np.isnan(gap)
+    if not ranked.any():
+        return np.full(_DRAWS, np.nan)
+    gaps, mass = _redrawn(np.stack([gap[ranked] * shown[ranked], shown[ranked]]), seed)
+    differences: Floats = gaps / mass
+    return differences
+
+
+def _redrawn(sums: Floats, seed: int) -> Floats:
+    """(k, draws): sums (k, users) over users drawn with replacement. Draws come in pieces: each is as long as users."""
+    rng, users = np.random.default_rng(seed), sums.shape[1]
+    share = np.full(users, 1 / users)
+    pieces = [sums @ rng.multinomial(users, share, size=_PIECE).T for _ in range(_DRAWS // _PIECE)]
+    return np.concatenate(pieces, axis=1)

@@ -13,17 +13,24 @@ from pydantic import Field
 from torch import Tensor
 
 from data.context import StageConfig
+from ranking.arms import BASELINE, bags_of
 from ranking.baselines.base_rate import fit_base_rate
 from ranking.baselines.dcnv2 import DCNv2
+from ranking.baselines.din import DIN
+from ranking.baselines.gradient_boosting import fit_gradient_boosting
+from ranking.baselines.hstu import HSTU
 from ranking.baselines.logistic_regression import fit_logistic_regression
 from ranking.baselines.popularity_by_surface import fit_popularity
-from ranking.batch import Batcher, Buckets, hashed_bags, learned_bags
+from ranking.batch import Batcher, Buckets
 from ranking.delayed import Delayed, delayed_labels
 from ranking.evaluate import Floats, deciles, figures, slices
 from ranking.fitting import Sample, Schedule, Trained, fit_network
 from ranking.importance import importance
 from ranking.model import Ranker
-from ranking.reader import TEST, VALIDATION, Examples
+from ranking.reader import TEST, VALIDATION, Examples, Level
+
+NETWORKS = ("ranker", "dcnv2", "din", "hstu")
+"""Models that are fitted by steps, and therefore differ from seed to seed."""
 
 
 class Architecture(StageConfig):
@@ -99,7 +106,7 @@ def evaluate_fit(setup: Setup, fit: Fit, seed: int, explain: bool = False) -> tu
     """
     predictor, about = _fit(setup, fit, seed)
     tensors = predictor.tensors()
-    about |= {"parameters": sum(value.numel() for value in tensors.values())}
+    about = {"parameters": sum(value.numel() for value in tensors.values()), **about}
     identity = {"model": fit.model, "arm": fit.arm, "seed": fit.seed}
     scores, rows = {}, []
     for name, split in (("validation", VALIDATION), ("test", TEST)):
@@ -124,27 +131,52 @@ def _fit(setup: Setup, fit: Fit, seed: int) -> tuple[Predictor, dict[str, Any]]:
     if fit.model == "logistic_regression":
         regression = fit_logistic_regression(examples, sample)
         return regression, {"strength": regression.strength}
-    trained = _fit_network(setup, fit, seed)
+    if fit.model == "gradient_boosting":
+        boosted = fit_gradient_boosting(batcher_of(setup, fit.arm), sample, levels_of(setup, fit.arm), seed=seed)
+        return boosted, {"trees": boosted.booster.num_trees(), "parameters": boosted.num_leaves}
+    trained = fit_network_of(setup, fit, seed)
     return trained, {"shift": trained.shift, "checks": trained.seen}
 
 
-def _fit_network(setup: Setup, fit: Fit, seed: int) -> Trained:
-    """Both arms of the ranker start from the same weights and see the same batches in the same order."""
+def levels_of(setup: Setup, arm: str) -> tuple[Level, ...]:
+    """Levels of interest tokens that a baseline reads in this arm: none in its arm `baseline`."""
+    return () if arm == BASELINE else setup.examples.levels
+
+
+def batcher_of(setup: Setup, arm: str) -> Batcher:
+    """Batches with the interest tokens of an arm; raises UsageError for an unknown one."""
+    size = setup.architecture
+    return Batcher(setup.examples, bags_of(setup.examples, arm), size.buckets, size.history_len)
+
+
+def _baseline(setup: Setup, fit: Fit) -> DCNv2 | DIN | HSTU:
+    """A fresh network other than the ranker, sized by the same fields."""
+    size, content_dim = setup.architecture, setup.examples.content.shape[1]
+    buckets, width, levels = size.buckets, size.width, levels_of(setup, fit.arm)
+    if fit.model == "din":
+        return DIN(buckets, content_dim, width, size.dropout, num_crosses=size.num_blocks, levels=levels)
+    if fit.model == "hstu":
+        heads = size.num_heads
+        return HSTU(buckets, content_dim, size.history_len, width, size.num_blocks, heads, size.dropout, levels)
+    # Its fields lie side by side: half as wide, they take the heads about as many weights as the tokens do.
+    return DCNv2(buckets, content_dim, width // 2, size.dropout, 2 * width, size.num_blocks, levels)
+
+
+def fit_network_of(setup: Setup, fit: Fit, seed: int) -> Trained:
+    """One of `NETWORKS`. All arms of a model start from the same weights and see the same batches in the same order."""
     size, examples = setup.architecture, setup.examples
     content_dim = examples.content.shape[1]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network: Ranker | DCNv2
-        if fit.model == "dcnv2":
-            network = DCNv2(size.buckets, content_dim, dropout=size.dropout)
+        network: Ranker | DCNv2 | DIN | HSTU
+        if fit.model != "ranker":
+            network = _baseline(setup, fit)
         else:
             network = Ranker(
                 size.buckets, examples.levels, content_dim, size.width, size.num_blocks, size.num_heads, size.dropout
             )
         network.heads.start_at(*_rates(setup))
-        bags = learned_bags(examples) if fit.arm == "tokens" else hashed_bags(examples)
-        batcher = Batcher(examples, bags, size.buckets, size.history_len)
-        return fit_network(network, batcher, setup.sample, setup.delayed, setup.schedule, seed)
+        return fit_network(network, batcher_of(setup, fit.arm), setup.sample, setup.delayed, setup.schedule, seed)
 
 
 def _rates(setup: Setup) -> tuple[float, float]:

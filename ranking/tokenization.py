@@ -14,7 +14,7 @@ from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
 from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
 from ranking.reader import Level
 
-_OVERLAP_SCALE = 1000.0
+OVERLAP_SCALE = 1000.0
 """Overlaps count from a thousandth up: those of fine levels are small."""
 
 GROUP = 4
@@ -139,7 +139,7 @@ class Tokenizer(nn.Module):
             overlap(slots, weight, batch.product_slots, batch.product_weight, self.levels),
             overlap(slots, weight, batch.advertiser_slots, batch.advertiser_weight, self.levels),
         ]
-        step = half_octaves(_OVERLAP_SCALE * torch.cat(shared, dim=1))
+        step = half_octaves(OVERLAP_SCALE * torch.cat(shared, dim=1))
         step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
         return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1)], dim=1)
 

@@ -19,7 +19,7 @@ from data.context import Metrics, RunContext, StageConfig, derive_seed
 from ranking.compare import check_equal_parameters, mean_and_sd, paired, user_interval
 from ranking.evaluate import Floats, sigmoid
 from ranking.fitting import Schedule
-from ranking.models import Architecture, Fit, Setup, evaluate_fit
+from ranking.models import NETWORKS, Architecture, Fit, Setup, evaluate_fit
 from ranking.reader import TEST, Examples
 
 PREDICTIONS = pa.schema(
@@ -33,7 +33,9 @@ PREDICTIONS = pa.schema(
 )
 """Probability that the impression was bought on the visit, for every test row and fit."""
 
-Baseline = Literal["base_rate", "popularity_by_surface", "logistic_regression", "dcnv2"]
+Baseline = Literal[
+    "base_rate", "popularity_by_surface", "logistic_regression", "gradient_boosting", "dcnv2", "din", "hstu"
+]
 
 
 class Config(StageConfig):
@@ -106,7 +108,7 @@ class Outcome:
 def _plan(config: Config) -> list[Fit]:
     fits = [Fit("ranker", arm, seed) for seed in config.seeds for arm in config.arms]
     for model in config.baselines:
-        seeds = config.seeds if model == "dcnv2" else config.seeds[:1]
+        seeds = config.seeds if model in NETWORKS else config.seeds[:1]
         fits += [Fit(model, "baseline", seed) for seed in seeds]
     return fits
 

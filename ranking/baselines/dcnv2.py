@@ -1,4 +1,4 @@
-"""DCN-V2 (Wang et al., WWW 2021) on all features but the interest tokens, with the history as its mean.
+"""DCN-V2 (Wang et al., WWW 2021) on all features, with the history as its mean; interest tokens where asked for.
 
 It has the ranker's heads, so the two differ in what feeds these: fields side by side, or tokens that attended.
 """
@@ -8,16 +8,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ranking.baselines.fields import Interests
 from ranking.batch import Buckets, JaggedBatch
 from ranking.heads import Heads
 from ranking.numbers import CROSSES, NUMBERS, table_size
+from ranking.reader import Level
 from ranking.tokenization import table
 
 
 class DCNv2(nn.Module):
     """Fields: user, product, advertiser, category, content, mean history, surface, hour, weekday, each number."""
 
-    def __init__(self, buckets: Buckets, content_dim: int, width: int = 16, dropout: float = 0.1) -> None:
+    def __init__(
+        self,
+        buckets: Buckets,
+        content_dim: int,
+        width: int = 16,
+        dropout: float = 0.1,
+        hidden: int = 64,
+        num_crosses: int = 2,
+        levels: tuple[Level, ...] = (),
+    ) -> None:
         super().__init__()
         sizes = {
             "user": buckets.user,
@@ -31,7 +42,9 @@ class DCNv2(nn.Module):
         }
         self.tables = nn.ModuleDict({name: table(rows, width) for name, rows in sizes.items()})
         self.content = nn.Linear(content_dim, width)
-        self.heads = Heads((9 + len(NUMBERS) + len(CROSSES)) * width, 64, dropout)
+        self.interests = Interests(levels, width) if levels else None
+        inputs = (9 + len(NUMBERS) + len(CROSSES) + 5 * len(levels)) * width
+        self.heads = Heads(inputs, hidden, dropout, num_crosses)
 
     def forward(self, batch: JaggedBatch) -> tuple[Tensor, Tensor]:
         """(immediate, deep) logits, each (B,)."""
@@ -55,4 +68,4 @@ class DCNv2(nn.Module):
             tables["weekday"](batch.weekday),
             tables["number"](batch.numbers).flatten(1),
         ]
-        return torch.cat(fields, dim=1)
+        return torch.cat(fields if self.interests is None else [*fields, self.interests(batch)], dim=1)

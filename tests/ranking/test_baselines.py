@@ -7,6 +7,7 @@ import pytest
 
 from data.artifacts import ArtifactRef
 from data.schema import to_micros
+from ranking.arms import bags_of
 from ranking.baselines.base_rate import fit_base_rate
 from ranking.baselines.logistic_regression import design, fit_logistic_regression
 from ranking.baselines.popularity_by_surface import fit_popularity
@@ -87,6 +88,20 @@ def test_logistic_regression_beats_the_base_rate_and_says_its_penalty(examples: 
     rows = examples.rows(VALIDATION)
     assert _ne(examples, model.logits(rows)[0], rows) < 0.97
     assert set(model.tensors()) == {"coefficients", "intercept"}
+
+
+def test_logistic_regression_reads_interest_tokens_where_given(examples: Examples) -> None:
+    rows = examples.rows(TRAIN)
+    plain = design(examples, rows, 1 << 14)
+    learned, hashed = (design(examples, rows, 1 << 14, bags_of(examples, arm)) for arm in ("tokens", "no_tokens"))
+    added = 5 * len(examples.levels)
+    assert learned.sum() == hashed.sum() == plain.sum() + added * len(rows)
+    assert (learned - plain).min() >= 0, "what was there stays where it was"
+    assert (learned != hashed).nnz > len(rows)
+    model = fit_logistic_regression(
+        examples, Sample.draw(examples, 10**6), (0.1,), 1 << 12, bags_of(examples, "tokens")
+    )
+    assert _ne(examples, model.logits(examples.rows(VALIDATION))[0], examples.rows(VALIDATION)) < 0.97
 
 
 def test_a_row_has_one_bucket_for_each_cross(examples: Examples) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from data.errors import BadDataError
-from ranking.compare import check_equal_parameters, mean_and_sd, paired, user_interval
-from ranking.evaluate import normalized_entropy
+from ranking.compare import check_equal_parameters, gauc_differences, mean_and_sd, ne_differences, paired, user_interval
+from ranking.evaluate import gauc, normalized_entropy
 
 
 def test_arms_of_unequal_size_are_refused() -> None:
@@ -53,3 +53,21 @@ def test_rows_of_a_user_count_as_one_draw() -> None:
     rows = user_interval([truth], [noisy], labels, weights, np.arange(len(owner)), seed=0)
     users = user_interval([truth], [noisy], labels, weights, owner, seed=0)
     assert users[1] - users[0] > 1.5 * (rows[1] - rows[0])
+
+
+def test_draws_of_gauc_surround_the_difference_and_weigh_users_by_impressions() -> None:
+    owner, truth, labels, weights = _world(60)
+    noisy = truth + np.random.default_rng(1).normal(size=len(truth))
+    difference = gauc(truth, labels, weights, owner) - gauc(noisy, labels, weights, owner)
+    draws = gauc_differences([truth, truth], [noisy], labels, weights, owner, seed=0)
+    assert draws.shape == (1000,)
+    assert draws.mean() == pytest.approx(difference, abs=4 * draws.std() / 1000**0.5)
+    assert 0 < np.quantile(draws, 0.025) < difference < np.quantile(draws, 0.975)
+    assert np.isnan(gauc_differences([truth], [noisy], labels * 0, weights, owner, seed=0)).all()
+
+
+def test_draws_of_ne_are_those_of_the_interval() -> None:
+    owner, truth, labels, weights = _world(20)
+    draws = ne_differences([truth], [truth * 0.5], labels, weights, owner, seed=4)
+    low, high = user_interval([truth], [truth * 0.5], labels, weights, owner, seed=4)
+    assert np.quantile(draws, [0.025, 0.975]).tolist() == [low, high]

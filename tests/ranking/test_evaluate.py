@@ -8,17 +8,21 @@ from sklearn.metrics import log_loss, roc_auc_score
 from data.artifacts import ArtifactRef
 from ranking.evaluate import (
     MIN_POSITIVES,
+    advertiser_events,
     auc,
     calibration,
+    coldness,
     deciles,
     entropy,
     figures,
+    gauc,
     normalized_entropy,
     sampling_shift,
     sigmoid,
     slices,
+    user_aucs,
 )
-from ranking.reader import TEST, Examples
+from ranking.reader import TEST, TRAIN, Examples
 
 
 def _random(rows: int = 500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -131,3 +135,79 @@ def test_slices_reach_a_claim_with_enough_positives(examples_ref: ArtifactRef) -
     examples = Examples.open(examples_ref)
     rows = np.tile(examples.rows(TEST), 40)
     assert any(part["claim"] for part in slices(examples, rows, np.zeros(len(rows))))
+
+
+def _auc_by_pairs(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """Every pair of a positive and a negative, one by one."""
+    won = total = 0.0
+    for i in np.flatnonzero(labels):
+        for j in np.flatnonzero(labels == 0):
+            total += weights[i] * weights[j]
+            won += weights[i] * weights[j] * (1.0 if scores[i] > scores[j] else 0.5 if scores[i] == scores[j] else 0.0)
+    return won / total if total else float("nan")
+
+
+def test_gauc_is_the_auc_of_each_user_weighted_by_impressions() -> None:
+    logits, labels, weights = _random(400)
+    users = np.random.default_rng(1).choice([3, 5, 8, 13, 21, 34, 55, 89, 144], 400, p=[0.3, 0.2, *7 * [0.5 / 7]])
+    labels[users == 8] = 0
+    labels[users == 13] = 1
+    found, aucs, shown = user_aucs(logits, labels, weights, users)
+    total = mass = 0.0
+    for user, value, weight in zip(found, aucs, shown, strict=True):
+        mine = users == user
+        expected = _auc_by_pairs(logits[mine], labels[mine], weights[mine])
+        assert value == pytest.approx(expected, rel=1e-12, nan_ok=True)
+        assert weight == pytest.approx(weights[mine].sum(), rel=1e-12)
+        if not np.isnan(expected):
+            total, mass = total + weight * expected, mass + weight
+    assert np.isnan(aucs).sum() == 2, "users of one class say nothing about order"
+    assert gauc(logits, labels, weights, users) == pytest.approx(total / mass, rel=1e-12)
+
+
+def test_gauc_does_not_see_what_differs_between_users() -> None:
+    logits, labels, weights = _random(300)
+    users = np.arange(300) % 7
+    assert gauc(logits + 9.0 * users, labels, weights, users) == pytest.approx(gauc(logits, labels, weights, users))
+    assert auc(logits + 9.0 * users, labels, weights) < auc(logits, labels, weights)
+    assert gauc(logits, labels, weights, np.zeros(300)) == pytest.approx(auc(logits, labels, weights), rel=1e-12)
+
+
+def test_gauc_is_undefined_without_a_user_of_both_classes() -> None:
+    assert np.isnan(gauc(np.zeros(4), np.array([1, 0, 1, 0]), np.ones(4), np.arange(4)))
+    assert np.isnan(gauc(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0)))
+
+
+def test_events_of_an_advertiser_are_those_visible_at_the_row(examples_ref: ArtifactRef) -> None:
+    examples = Examples.open(examples_ref)
+    rows = np.concatenate([examples.rows(TRAIN)[::40], examples.rows(TEST)[::40]])
+    product, named, visible = (
+        examples_ref.array(f"history/{name}.npy") for name in ("product", "advertiser", "visible_from")
+    )
+    expected = []
+    for row in rows:
+        advertiser, ts = examples.columns["advertiser"][row], examples.columns["ts"][row]
+        of = [examples.owner[p] if a < 0 <= p else a for p, a in zip(product, named, strict=True)]
+        expected.append(sum(o == advertiser and v <= ts for o, v in zip(of, visible, strict=True)))
+    assert advertiser_events(examples, rows).tolist() == expected
+    assert len(set(expected)) > 5
+
+
+def test_coldness_puts_each_row_into_one_bucket_of_each_dimension(examples_ref: ArtifactRef) -> None:
+    examples = Examples.open(examples_ref)
+    rows = examples.rows(TEST)
+    parts = coldness(examples, rows)
+    for buckets in parts.values():
+        assert (np.sum(list(buckets.values()), axis=0) == 1).all()
+    known = np.asarray(examples.columns["product_events"][rows])
+    assert (parts["product events known"]["0"] == (known == 0)).all()
+    assert (parts["product events known"]["6-20"] == ((known >= 6) & (known <= 20))).all()
+    train = examples.rows(TRAIN)
+    size = {
+        a: (1 / examples.columns["sample_prob"][train][examples.columns["advertiser"][train] == a]).sum()
+        for a in range(4)
+    }
+    of = np.array([size[a] for a in examples.columns["advertiser"][rows]])
+    assert (parts["advertiser impressions"]["101-1000"] == ((of > 100.5) & (of < 1000.5))).all()
+    found = slices(examples, rows, np.zeros(len(rows)), parts)
+    assert {part["slice"] for part in found} == set(parts)

@@ -1,0 +1,105 @@
+"""What a network without tokenization reads of a batch: products, history events, and flat fields of each row.
+
+Letters: B rows, V visits, I products, L levels of interest tokens, d width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
+from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
+from ranking.reader import Level
+from ranking.tokenization import OVERLAP_SCALE, half_octaves, overlap, table
+
+
+class Interests(nn.Module):
+    """Interest tokens as flat fields: the mean primitive of user, product and advertiser by level, and overlaps.
+
+    The table and the overlaps are those of the ranker's tokenization, so an arm of a baseline reads what an arm of the
+    ranker reads.
+    """
+
+    def __init__(self, levels: tuple[Level, ...], width: int) -> None:
+        super().__init__()
+        self.levels = levels
+        self.primitive = table(1 + sum(level.size for level in levels), width)
+        self.overlaps = table(2 * len(levels) * NUM_STEPS, width)
+
+    def forward(self, batch: JaggedBatch) -> Tensor:
+        """(B, 5 L d)."""
+        slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
+        product = batch.product_slots, batch.product_weight
+        advertiser = batch.advertiser_slots, batch.advertiser_weight
+        means = [self._means(*bag) for bag in ((slots, weight), product, advertiser)]
+        shared = torch.cat([overlap(slots, weight, *bag, self.levels) for bag in (product, advertiser)], dim=1)
+        step = half_octaves(OVERLAP_SCALE * shared)
+        step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
+        return torch.cat([*means, self.overlaps(step).flatten(1)], dim=1)
+
+    def _means(self, slots: Tensor, weight: Tensor) -> Tensor:
+        """(B, L d): weighted mean of the primitives of each level."""
+        weighted = self.primitive(slots) * (weight * (slots > 0)).unsqueeze(-1)
+        return torch.cat([weighted[:, level.start : level.stop].sum(1) for level in self.levels], dim=1)
+
+
+class Fields(nn.Module):
+    """Embeds ids, categories, content, context, counts and ages; `levels` = () leaves interest tokens out."""
+
+    def __init__(self, buckets: Buckets, content_dim: int, width: int, levels: tuple[Level, ...] = ()) -> None:
+        super().__init__()
+        sizes = {
+            "product": buckets.product,
+            "advertiser": buckets.advertiser,
+            "category": buckets.category,
+            "user": buckets.user,
+            "surface": buckets.surface,
+            "hour": 24,
+            "weekday": 7,
+            "event_type": NUM_EVENT_TYPES,
+            "gap": NUM_GAPS,
+        }
+        self.tables = nn.ModuleDict({name: table(rows, width) for name, rows in sizes.items()})
+        # Numbers are many: half as wide as ids, as in the ranker.
+        self.numbers = table(table_size(), width // 2)
+        self.content = nn.Linear(content_dim, width)
+        self.item_norm = nn.LayerNorm(width)
+        self.interests = Interests(levels, width // 2) if levels else None
+        self.size = 4 * width + (len(NUMBERS) + len(CROSSES) + 5 * len(levels)) * (width // 2)
+
+    def items(self, batch: JaggedBatch) -> Tensor:
+        """(I, d): id, advertiser, category path and content of each distinct product."""
+        tables = self.tables
+        path = tables["category"](batch.item_category) * (batch.item_category > 0).unsqueeze(-1)
+        ids = tables["product"](batch.item_product) + tables["advertiser"](batch.item_advertiser)
+        items: Tensor = self.item_norm(ids + path.sum(1) + self.content(batch.item_content))
+        return items
+
+    def events(self, batch: JaggedBatch, items: Tensor) -> Tensor:
+        """(total, d): each history event as its product, its type and its age."""
+        tables = self.tables
+        events: Tensor = (
+            items[batch.history.values] + tables["event_type"](batch.history_type) + tables["gap"](batch.history_gap)
+        )
+        return events
+
+    def flat(self, batch: JaggedBatch) -> Tensor:
+        """(B, size): user, surface, hour, weekday, each number, and the interest tokens if there are levels."""
+        tables = self.tables
+        fields = [
+            tables["user"](batch.user)[batch.visit],
+            tables["surface"](batch.surface),
+            tables["hour"](batch.hour),
+            tables["weekday"](batch.weekday),
+            self.numbers(batch.numbers).flatten(1),
+        ]
+        return torch.cat(fields if self.interests is None else [*fields, self.interests(batch)], dim=1)
+
+
+def pairs(batch: JaggedBatch) -> tuple[Tensor, Tensor]:
+    """(P,) rows and (P,) places among the history values: every row with every event of its visit, row by row."""
+    lengths, offsets = batch.history.lengths[batch.visit], batch.history.offsets[batch.visit]
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+    first = lengths.cumsum(0) - lengths
+    return row, torch.arange(len(row), device=row.device) - first[row] + offsets[row]
