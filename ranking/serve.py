@@ -20,7 +20,8 @@ from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.errors import BadDataError, UsageError, nearest
 from ranking.asof import Ints
-from ranking.batch import Batcher, hashed_bags, learned_bags
+from ranking.arms import bags_of
+from ranking.batch import Batcher
 from ranking.evaluate import Floats, sigmoid
 from ranking.fitting import predict
 from ranking.joins import Joins, Row, fill_content, id_hashes
@@ -99,8 +100,7 @@ class RankerService:
         joins = Joins.open(inputs, _STALE_DAYS, ctx or RunContext(threads=1))
         joins = replace(joins, tokens=joins.tokens.relabelled(ranker.table("primitives.parquet"), slots))
         view, size = _view(inputs, joins, levels), Architecture(**about["config"]["architecture"])
-        bags = learned_bags(view) if fit.startswith("ranker-tokens-") else hashed_bags(view)
-        batcher = Batcher(view, bags, size.buckets, size.history_len)
+        batcher = Batcher(view, bags_of(view, fit.split("-")[1]), size.buckets, size.history_len)
         network = _network(ranker, fit, size, levels, view.content.shape[1])
         return cls(network, batcher, joins, about["fits"][fit]["shift"], view.surfaces)
 
