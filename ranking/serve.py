@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.errors import BadDataError, UsageError, nearest
-from ranking.asof import Ints
 from ranking.arms import bags_of
+from ranking.asof import Ints
 from ranking.batch import Batcher
 from ranking.evaluate import Floats, sigmoid
 from ranking.fitting import predict
