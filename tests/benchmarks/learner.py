@@ -62,9 +62,7 @@ def check(device: str) -> None:
     assert np.allclose(losses[0], losses[-1], rtol=1e-3), f"losses on cpu and {device} differ: {losses}"
 
 
-def speeds(
-    trainer: Trainer, plain: Trainer, size: dict[str, Any], shape: str, precision: str
-) -> list[dict[str, Any]]:
+def speeds(trainer: Trainer, plain: Trainer, size: dict[str, Any], shape: str, precision: str) -> list[dict[str, Any]]:
     """Rows of training edges a second: whole steps, those of `plain` (links alone), and the peer's, which learns from
     links alone too.
     """
