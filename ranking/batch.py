@@ -1,6 +1,7 @@
 """Examples rows to tensors. What rows share is stored once: the visit's history, and each product's content.
 
-Letters: B rows, V visits (user at a time), I distinct products, S token slots, C category depth, F stepped numbers.
+Letters: B rows, V visits (user at a time), I distinct products, S token slots, C category depth, F stepped numbers,
+k states of a user of width d.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class JaggedBatch:
     user: Tensor  # (V,)
     user_slots: Tensor  # (V, S)
     user_weight: Tensor  # (V, S)
+    user_states: Tensor  # (V, k, d) float32, zeros where there is none
+    has_states: Tensor  # (V,) bool
     history: Jagged  # values (total,): row of each event's product among the distinct products; V rows
     history_type: Tensor  # (total,)
     history_gap: Tensor  # (total,) bucket of the event's age
@@ -109,10 +112,15 @@ def _hash_slots(examples: Examples, ids: NDArray[np.uint64]) -> NDArray[np.int32
 
 
 class Batcher:
-    """Builds batches of one examples artifact for one kind of interest tokens; `history_len` events per visit."""
+    """Builds batches of one examples artifact for one kind of interest tokens; `history_len` events per visit.
 
-    def __init__(self, examples: Examples, bags: Bags, buckets: Buckets, history_len: int) -> None:
-        self.examples, self.bags, self.history_len = examples, bags, history_len
+    Without `user_states` every visit counts as one of a user who has none.
+    """
+
+    def __init__(
+        self, examples: Examples, bags: Bags, buckets: Buckets, history_len: int, user_states: bool = True
+    ) -> None:
+        self.examples, self.bags, self.history_len, self.with_states = examples, bags, history_len, user_states
         hashes = examples.hashes
         self._user = hash_buckets(hashes["user"], buckets.user)
         self._product = hash_buckets(hashes["product"], buckets.product)
@@ -141,6 +149,7 @@ class Batcher:
         for kind in ("user", "product", "advertiser"):
             pointer = row[self.bags.column[kind]]
             slots[kind], weight[kind] = self._slots(kind, pointer[first] if kind == "user" else pointer)
+        states, has_states = self._states(row["user_states"][first])
         return JaggedBatch(
             visit=as_long(visit),
             candidate=as_long(item[: len(rows)]),
@@ -155,6 +164,8 @@ class Batcher:
             user=as_long(at_rows(self._user, row["user"][first])),
             user_slots=slots["user"],
             user_weight=weight["user"],
+            user_states=states,
+            has_states=has_states,
             history=Jagged.from_lengths(as_long(item[len(rows) :]), as_long(lengths), self.history_len),
             history_type=as_long(history["event_type"]),
             history_gap=as_long(age_buckets(age)),
@@ -170,6 +181,12 @@ class Batcher:
         slots = np.where(there, self.bags.slots[kind][pointer], -1)
         weight = np.where(there, self.bags.weight[kind][pointer], 0).astype(np.float32)
         return as_long(slots + 1), torch.from_numpy(weight)
+
+    def _states(self, pointer: NDArray) -> tuple[Tensor, Tensor]:
+        there = (pointer >= 0) & self.with_states
+        states = np.zeros((len(pointer), *self.examples.user_states.shape[1:]), np.float32)
+        states[there] = self.examples.user_states[pointer[there]]
+        return torch.from_numpy(states), torch.from_numpy(there)
 
 
 def hash_buckets(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:

@@ -110,11 +110,13 @@ class Joins:
     pair_events: AsOf
     pair_ts: Ints
     tokens: TokenRows
+    states: AsOf
+    state_row: Ints
     purchases: Purchases
 
     @classmethod
     def open(cls, config: Config, inputs: Mapping[str, ArtifactRef], surfaces: pa.Array, ctx: RunContext) -> Joins:
-        """Read the four inputs and index them by entity and time."""
+        """Read the inputs and index them by entity and time."""
         histories = inputs["histories"]
         products = histories.table("products.parquet")
         vocabularies = {
@@ -129,6 +131,8 @@ class Joins:
         product_events, _ = AsOf.build(item[with_item], visible[with_item])
         pair = user[with_item] * len(products) + item[with_item]
         pair_events, pair_order = AsOf.build(pair, visible[with_item])
+        made = inputs["user_states"].table("rows.parquet")
+        states, state_order = AsOf.build(encode_ids(made["user_id"], vocabularies["user"]), made["as_of"].to_numpy())
         return cls(
             config=config,
             vocabularies=vocabularies,
@@ -142,6 +146,8 @@ class Joins:
             pair_events=pair_events,
             pair_ts=ts[with_item][pair_order],
             tokens=read_tokens(inputs["tokens"], vocabularies, ctx),
+            states=states,
+            state_row=made["row"].to_numpy()[state_order],
             purchases=Purchases.build(
                 _of_types(inputs["events"], config.label_types), vocabularies["user"], vocabularies["product"]
             ),
@@ -168,6 +174,7 @@ class Joins:
         }
         row |= self._history(user, product, ts)
         row |= self._content(product, ts)
+        row |= self._states(user, ts)
         for entity_type, entity in (("user", user), ("product", product), ("advertiser", advertiser)):
             row |= self._tokens(entity_type, entity, ts)
         return row
@@ -202,6 +209,12 @@ class Joins:
     def _content(self, product: Ints, ts: Ints) -> Row:
         there = (product >= 0) & self.has_content[product] & (self.product_known[product] <= ts)
         return {"content": np.where(there, product, -1), "content_status": np.where(there, OK, MISSING)}
+
+    def _states(self, user: Ints, ts: Ints) -> Row:
+        found = self.states.latest(user, ts)
+        status = self._status(found >= 0, ts, _at(self.states.times, found))
+        row = np.where(found >= 0, _at(self.state_row, found), -1)
+        return {"user_states": row, "user_states_status": status}
 
     def _tokens(self, entity_type: str, entity: Ints, ts: Ints) -> Row:
         found = self.tokens.find(entity_type, entity, ts)
@@ -292,6 +305,7 @@ def _write_joined(config: Config, inputs: Mapping[str, ArtifactRef], joins: Join
     target = out.open_array("content.npy", (len(rows), content.shape[1]), np.float32)
     target[there] = content[rows[there]]
     target.flush()
+    out.adopt(inputs["user_states"], "states.npy", "user_states.npy")
     out.write_array("tokens/primitive.npy", tokens.primitive)
     out.write_array("tokens/weight.npy", tokens.weight)
     out.write_array("tokens/as_of.npy", tokens.as_of)

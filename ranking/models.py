@@ -34,6 +34,10 @@ class Architecture(StageConfig):
     num_heads: int = Field(default=2, ge=1, description="attention heads; must divide width")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the heads [share]")
     history_len: int = Field(default=50, ge=1, description="latest events of the user that are read [count]")
+    user_states: bool = Field(
+        default=True,
+        description="read the offline user model's states; without, they are masked, parameters stay equal",
+    )
     user_buckets: int = Field(default=4_096, ge=2, description="rows of the hashed user table")
     product_buckets: int = Field(default=32_768, ge=2, description="rows of the hashed product table")
     advertiser_buckets: int = Field(default=8_192, ge=2, description="rows of the hashed advertiser table")
@@ -138,12 +142,20 @@ def _fit_network(setup: Setup, fit: Fit, seed: int) -> Trained:
         if fit.model == "dcnv2":
             network = DCNv2(size.buckets, content_dim, dropout=size.dropout)
         else:
+            _, num_states, state_width = examples.user_states.shape
             network = Ranker(
-                size.buckets, examples.levels, content_dim, size.width, size.num_blocks, size.num_heads, size.dropout
+                size.buckets,
+                examples.levels,
+                content_dim,
+                (num_states, state_width),
+                size.width,
+                size.num_blocks,
+                size.num_heads,
+                size.dropout,
             )
         network.heads.start_at(*_rates(setup))
         bags = learned_bags(examples) if fit.arm == "tokens" else hashed_bags(examples)
-        batcher = Batcher(examples, bags, size.buckets, size.history_len)
+        batcher = Batcher(examples, bags, size.buckets, size.history_len, size.user_states)
         return fit_network(network, batcher, setup.sample, setup.delayed, setup.schedule, seed)
 
 

@@ -23,23 +23,27 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, offsets: Tensor)
     """
     out, lengths = torch.zeros_like(value), offsets.diff()
     bucket = torch.log2(lengths.clamp_min(1).double()).ceil().long().clamp_min(_SHORTEST)
-    for rows in [torch.nonzero((bucket == one) & (lengths > 0)).flatten() for one in bucket.unique()]:
-        if not len(rows):
-            continue
+    for one in sorted(set(bucket[lengths > 0].tolist())):
+        rows = torch.nonzero((bucket == one) & (lengths > 0)).flatten()
         column = torch.arange(int(lengths[rows].max()), device=offsets.device)
         there = column < lengths[rows, None]
         place = torch.where(there, offsets[rows, None] + column, offsets[rows, None])
-        padded = [part[place].transpose(1, 2) for part in (query, key, value)]
-        seen = F.scaled_dot_product_attention(*padded, is_causal=True).transpose(1, 2)
+        asked, held, told = (part[place].transpose(1, 2) for part in (query, key, value))
+        seen = F.scaled_dot_product_attention(asked, held, told, is_causal=True).transpose(1, 2)
         out = out.index_copy(0, place[there], seen[there])
     return out
 
 
-def rotate(x: Tensor, place: Tensor) -> Tensor:
-    """(N, h, c) turned by its place (N,): scores of two events then depend on how many lie between them (RoFormer)."""
-    half = x.shape[-1] // 2
-    speed = _ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+def rotary_angles(place: Tensor, components: int) -> tuple[Tensor, Tensor]:
+    """Cosine and sine (N, 1, components // 2) by which `rotate` turns heads of `components` at places (N,)."""
+    half = components // 2
+    speed = _ROTARY_BASE ** (-torch.arange(half, device=place.device, dtype=torch.float32) / half)
     angle = (place[:, None].float() * speed)[:, None]
-    one, other = x[..., :half], x[..., half : 2 * half]
-    turned = [one * angle.cos() - other * angle.sin(), one * angle.sin() + other * angle.cos(), x[..., 2 * half :]]
-    return torch.cat(turned, dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """(N, h, c) turned by its place: scores of two events then depend on how many lie between them (RoFormer)."""
+    cosine, sine = angles
+    one, other = x.chunk(2, dim=-1)
+    return torch.cat([one * cosine - other * sine, one * sine + other * cosine], dim=-1)

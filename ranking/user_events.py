@@ -20,7 +20,6 @@ from torch import Tensor
 
 from data.artifacts import ArtifactRef
 from data.context import RunContext
-from kernels.jagged import Jagged
 from ranking.asof import AsOf, Ints
 from ranking.batch import NUM_GAPS, age_buckets, as_long, at_rows, hash_buckets
 from ranking.hashing import stable_hash
@@ -69,11 +68,6 @@ class EventBatch:
     ts: Tensor
     visible: Tensor
     number: Tensor
-
-    @property
-    def rows(self) -> Jagged:
-        """Times of the events as jagged rows, whose offsets say which events are whose."""
-        return Jagged.from_lengths(self.ts, self.offsets.diff())
 
 
 @dataclass(frozen=True)

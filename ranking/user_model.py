@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from data.context import StageConfig
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS
 from ranking.tokenization import table
-from ranking.user_attention import causal_attention, rotate
+from ranking.user_attention import causal_attention, rotary_angles, rotate
 from ranking.user_events import NUM_USER_GAPS, EventBatch, Items
 
 
@@ -60,10 +60,10 @@ class CausalBlock(nn.Module):
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, x: Tensor, offsets: Tensor, place: Tensor) -> Tensor:
-        """(N, d) -> (N, d); `place` (N,) counts events from the start of a row, `offsets` (U + 1,) part the rows."""
+    def forward(self, x: Tensor, offsets: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """(N, d) -> (N, d); `angles` are those of the events' places in their rows, which `offsets` (U + 1,) part."""
         query, key, value = self.mixed(self.norm(x)).view(len(x), 3, self.heads, -1).unbind(1)
-        seen = causal_attention(rotate(query, place), rotate(key, place), value, offsets)
+        seen = causal_attention(rotate(query, angles), rotate(key, angles), value, offsets)
         x = x + self.dropout(self.out(seen.flatten(1)))
         added: Tensor = x + self.dropout(self.ffn(x))
         return added
@@ -109,7 +109,7 @@ class UserModel(nn.Module):
     def __init__(self, size: UserArchitecture, num_primitives: int, levels: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
         width = size.width
-        self.levels = levels
+        self.levels, self.heads = levels, size.heads
         self.product = table(size.product_buckets, width)
         self.advertiser = table(size.advertiser_buckets, width)
         self.primitive = table(1 + num_primitives, width)
@@ -134,9 +134,12 @@ class UserModel(nn.Module):
     def events(self, batch: EventBatch) -> Tensor:
         """(N, d): the causal state of each event."""
         x = self.items(batch.items) + self.kind(batch.kind) + self.gap(batch.gap)
-        place = torch.arange(len(x), device=x.device) - batch.offsets[batch.rows.rows]
+        place = torch.arange(len(x), device=x.device) - torch.repeat_interleave(
+            batch.offsets[:-1], batch.offsets.diff()
+        )
+        angles = rotary_angles(place, x.shape[1] // self.heads)
         for block in self.blocks:
-            x = block(x, batch.offsets, place)
+            x = block(x, batch.offsets, angles)
         states: Tensor = self.last(x)
         return states
 
@@ -149,11 +152,6 @@ class UserModel(nn.Module):
         """(P, k, d) -> (P, d): what the heads read of pooled states, in training only."""
         one: Tensor = self.merge(pooled.flatten(1))
         return one
-
-    def item_scores(self, states: Tensor, candidates: Tensor) -> Tensor:
-        """(n, d), candidates (C, d) -> (n, C): what is known of the next item beyond its popularity."""
-        scores: Tensor = self.next_item(states) @ candidates.T
-        return scores
 
     def interest_logs(self, states: Tensor) -> Tensor:
         """(n, d) -> (n, V): log probability of each primitive within its level."""

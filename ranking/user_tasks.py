@@ -92,7 +92,7 @@ class Catalogue:
         counts = [_counts(events, time) for time in (events.t0, split)]
         products = np.flatnonzero(counts[0])
         count = counts[1][products] + _SMOOTHING
-        share = count / count.sum() if len(products) else count
+        share = np.asarray(count / max(count.sum(), _SMOOTHING), np.float64)
         uniform = 1.0 / max(len(products), 1)
         return cls(
             events,

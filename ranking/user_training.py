@@ -81,33 +81,35 @@ def _losses(
     found, row = {}, catalogue.find(task.batch.number[target])
     known = row >= 0
     if known.any():
-        judge = _full_softmax if negatives is None else _sampled_softmax
-        found[f"{prefix}item"] = judge(model, states[known], row[known], catalogue, negatives)
+        sought = states[known], row[known]
+        judged = (
+            _full(model, *sought, catalogue) if negatives is None else _sampled(model, *sought, catalogue, negatives)
+        )
+        found[f"{prefix}item"] = judged
     told = some_slots(task.batch.items.slots, target)
     if len(told.primitive):
         found[f"{prefix}interest"] = divergence(model.interest_logs(states), told, len(model.levels))
     return found
 
 
-def _sampled_softmax(
-    model: UserModel, states: Tensor, row: Tensor, catalogue: Catalogue, negatives: tuple[Ints, Tensor] | None
+def _sampled(
+    model: UserModel, states: Tensor, row: Tensor, catalogue: Catalogue, negatives: tuple[Ints, Tensor]
 ) -> Tensor:
-    assert negatives is not None
     drawn, log_expected = negatives
     rows, place = np.unique(np.concatenate([row.numpy(), drawn]), return_inverse=True)
-    items = model.items(catalogue.items(rows))
-    scores = model.item_scores(states, items) + catalogue.log_share[torch.from_numpy(rows)]
+    items, asked = model.items(catalogue.items(rows)), model.next_item(states)
     mine, other = torch.from_numpy(place[: len(row)]), torch.from_numpy(place[len(row) :])
-    own = scores.gather(1, mine[:, None])
-    others = (scores[:, other] - log_expected).masked_fill(other == mine[:, None], -torch.inf)
+    own = (asked * items[mine]).sum(1, keepdim=True) + catalogue.log_share[row, None]
+    others = asked @ items[other].T + (catalogue.log_share[torch.from_numpy(drawn)] - log_expected)
+    others = others.masked_fill(other == mine[:, None], -torch.inf)
     return (torch.logsumexp(torch.cat([own, others], dim=1), dim=1) - own[:, 0]).mean()
 
 
-def _full_softmax(model: UserModel, states: Tensor, row: Tensor, catalogue: Catalogue, _: None) -> Tensor:
+def _full(model: UserModel, states: Tensor, row: Tensor, catalogue: Catalogue) -> Tensor:
     items = model.items(catalogue.items(np.arange(len(catalogue.products))))
     parts = []
-    for mine, wanted in zip(states.split(512), row.split(512), strict=True):
-        logs = (model.item_scores(mine, items) + catalogue.log_share).log_softmax(1)
+    for mine, wanted in zip(torch.split(states, 512), torch.split(row, 512), strict=True):
+        logs = (model.next_item(mine) @ items.T + catalogue.log_share).log_softmax(1)
         parts.append(logs.gather(1, wanted[:, None])[:, 0])
     return -torch.cat(parts).mean()
 

@@ -58,9 +58,9 @@ def test_every_joined_feature_says_whether_it_is_there(tmp_path: Path) -> None:
         if row["product_id"] == "p-1"
     }
     status = {day: [row[f"{name}_status"] for name in JOINS] for day, row in rows.items()}
-    assert status[0] == [OK, OK, OK, MISSING, MISSING]
-    assert status[39] == [STALE, OK, STALE, MISSING, MISSING]
-    assert status[40] == [MISSING, OK, MISSING, OK, MISSING]
+    assert status[0] == [OK, OK, OK, MISSING, MISSING, OK]
+    assert status[39] == [STALE, OK, STALE, MISSING, MISSING, STALE]
+    assert status[40] == [MISSING, OK, MISSING, OK, MISSING, MISSING]
     assert rows[40]["product_primitive_id"] == ["L1-0000"]
     assert rows[39]["product_primitive_id"] == []
     other = next(row for row in pq.read_table(tmp_path / "external.parquet").to_pylist() if row["product_id"] == "p-6")

@@ -30,7 +30,8 @@ def batcher(examples: Examples) -> Batcher:
 
 def _ranker(examples: Examples, dropout: float = 0.0) -> Ranker:
     torch.manual_seed(0)
-    return Ranker(BUCKETS, examples.levels, examples.content.shape[1], width=8, dropout=dropout)
+    shape = examples.user_states.shape[1:]
+    return Ranker(BUCKETS, examples.levels, examples.content.shape[1], shape, width=8, dropout=dropout)
 
 
 def _network(kind: str, examples: Examples) -> nn.Module:
