@@ -21,6 +21,9 @@ from ranking.tokenization import table
 from ranking.user_attention import causal_attention, rotary_angles, rotate
 from ranking.user_events import NUM_USER_GAPS, EventBatch, Items
 
+_STEEPEST = 2.0
+"""Nats that a seed's attention loses at most with each doubling of an event's age, before training."""
+
 
 class UserArchitecture(StageConfig):
     """Size of the user model."""
@@ -70,7 +73,11 @@ class CausalBlock(nn.Module):
 
 
 class SeedPooling(nn.Module):
-    """k learned seeds attend over a user's causal states (PMA); the age of an event at the pool's date adds a bias."""
+    """k learned seeds attend over a user's causal states (PMA); the age of an event at the pool's date adds a bias.
+
+    Biases start as slopes over the octaves of age, from none for the first seed, which reads all events alike, to
+    _STEEPEST for the last, which reads the newest (as the slopes of ALiBi part the heads; Press et al., ICLR 2022).
+    """
 
     def __init__(self, width: int, heads: int, seeds: int) -> None:
         super().__init__()
@@ -78,7 +85,8 @@ class SeedPooling(nn.Module):
         self.seeds = nn.Parameter(torch.randn(seeds, width) / width**0.5)
         self.norm = nn.LayerNorm(width)
         self.query, self.memory = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.age = nn.Parameter(torch.zeros(NUM_GAPS, seeds, heads))
+        slopes = torch.linspace(0.0, _STEEPEST, seeds)
+        self.age = nn.Parameter(-torch.arange(NUM_GAPS)[:, None, None] * slopes[:, None].expand(seeds, heads))
         self.out = nn.Linear(width, width)
         self.ffn = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)

@@ -102,7 +102,8 @@ def _sampled(
     own = (asked * items[mine]).sum(1, keepdim=True) + catalogue.log_share[row, None]
     others = asked @ items[other].T + (catalogue.log_share[torch.from_numpy(drawn)] - log_expected)
     others = others.masked_fill(other == mine[:, None], -torch.inf)
-    return (torch.logsumexp(torch.cat([own, others], dim=1), dim=1) - own[:, 0]).mean()
+    loss: Tensor = (torch.logsumexp(torch.cat([own, others], dim=1), dim=1) - own[:, 0]).mean()
+    return loss
 
 
 def _full(model: UserModel, states: Tensor, row: Tensor, catalogue: Catalogue) -> Tensor:
