@@ -38,7 +38,7 @@ Losses = dict[str, float]
 class UserSchedule(StageConfig):
     """How the user model is trained."""
 
-    epochs: int = Field(default=8, ge=1, description="passes over the users, one window each")
+    epochs: int = Field(default=6, ge=1, description="passes over the users, one window each")
     batch_users: int = Field(default=16, ge=1, description="users of a step")
     lr: float = Field(default=3e-3, gt=0, description="peak learning rate of AdamW")
     weight_decay: float = Field(default=0.1, ge=0, description="decoupled weight decay [per unit of learning rate]")

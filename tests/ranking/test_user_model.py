@@ -142,7 +142,7 @@ def test_one_step_moves_every_parameter(events: UserEvents) -> None:
 
 def test_a_small_batch_can_be_learned_by_heart(events: UserEvents) -> None:
     model, catalogue, task = _learnable(events)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     rng = np.random.default_rng(0)
     for _ in range(100):
         optimizer.zero_grad()
