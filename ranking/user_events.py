@@ -20,6 +20,7 @@ from torch import Tensor
 
 from data.artifacts import ArtifactRef
 from data.context import RunContext
+from data.timegrid import TOKENS
 from ranking.asof import AsOf, Ints
 from ranking.batch import NUM_GAPS, age_buckets, as_long, at_rows, hash_buckets
 from ranking.hashing import stable_hash
@@ -72,7 +73,11 @@ class EventBatch:
 
 @dataclass(frozen=True)
 class UserEvents:
-    """Open histories and tokens. `index` finds the events of a user visible at a time; arrays stay memory-mapped."""
+    """Open histories and tokens. `index` finds the events of a user visible at a time; arrays stay memory-mapped.
+
+    `dates` [us] are all at which tokens were made, `table_row` leads from a primitive of their vocabulary to its row in
+    the model's table, and `levels` are the (start, stop) rows of each level.
+    """
 
     index: AsOf
     columns: Mapping[str, NDArray]
@@ -82,6 +87,7 @@ class UserEvents:
     tokens: TokenRows
     table_row: Ints
     levels: tuple[tuple[int, int], ...]
+    dates: tuple[int, ...]
     t0: int
 
     @classmethod
@@ -114,6 +120,7 @@ class UserEvents:
             tokens=tokens,
             table_row=table_row,
             levels=levels,
+            dates=_dates(inputs["tokens"]),
             t0=t0,
         )
 
@@ -172,6 +179,11 @@ class UserEvents:
         used = weight > 0
         offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
         return Slots(as_long(primitive[used]), torch.from_numpy(weight[used]), as_long(offsets))
+
+
+def _dates(tokens: ArtifactRef) -> tuple[int, ...]:
+    found = {date for batch in tokens.batches(TOKENS, ["as_of"]) for date in batch["as_of"].unique().to_pylist()}
+    return tuple(sorted(found))
 
 
 def _primitives_at(tokens: TokenRows, t0: int) -> tuple[Ints, tuple[tuple[int, int], ...]]:

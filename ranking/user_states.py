@@ -98,7 +98,7 @@ class Due:
 
 def due(events: UserEvents, max_events: int) -> list[Due]:
     """Every date of the tokens from t0 on, with the users that have states to be made."""
-    dates = [date for date in np.unique(events.tokens.as_of).tolist() if date >= events.t0]
+    dates = [date for date in events.dates if date >= events.t0]
     before, found = events.visible(np.iinfo(np.int64).min)[1], []
     for date in dates:
         start, end = events.visible(date)
