@@ -161,3 +161,14 @@ def test_heads_that_do_not_part_the_width_are_refused(shop: Shop, tmp_path: Path
     size = UserArchitecture(width=10, heads=4)
     with pytest.raises(UsageError, match="2 x heads"):
         _run(shop, tmp_path, Config(t0=T0, architecture=size))
+
+
+def test_an_event_known_late_enters_the_states_late(tmp_path: Path) -> None:
+    dates = [START + week * 7 * DAY for week in range(3)]
+    tokens = [row for date in dates for row in token("product", "p-1", date, {"L1-0000": 1.0})]
+    events = [event("purchase", "u-0", "p-1", START - day * DAY) for day in range(1, 40)]
+    events.append(event("purchase", "u-0", "p-2", START - DAY // 2, known_at=dates[1] + 1))
+    made = _run(shop_of(events, tokens), tmp_path / "with")
+    assert [row["as_of"] for row in made.table("rows.parquet").to_pylist()] == [dates[0], dates[2]]
+    without = _run(shop_of([*events[:-1], event("view", "u-1", "p-2", dates[2] + DAY)], tokens), tmp_path / "without")
+    assert _states(without)["u-0", dates[0]] == _states(made)["u-0", dates[0]]
