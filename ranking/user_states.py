@@ -139,13 +139,17 @@ def _write_states(
                 step.advance(len(made))
             done += len(one.users)
     states.flush()
+    _write_rows(plan, inputs["histories"].table("users.parquet", ["user_id"])["user_id"].combine_chunks(), out)
+    return rows
+
+
+def _write_rows(plan: list[Due], names: pa.Array, out: OutputDir) -> None:
+    """Where states are found: sorted by user, whose `names` are in order, then by date."""
     user = np.concatenate([np.zeros(0, np.int64), *(one.users for one in plan)])
     as_of = np.repeat([one.as_of for one in plan], [len(one.users) for one in plan]).astype(np.int64)
     order = np.lexsort((as_of, user))
-    names = inputs["histories"].table("users.parquet", ["user_id"])["user_id"].combine_chunks()
     columns = [names.take(pa.array(user[order])), pa.array(as_of[order]), pa.array(order.astype(np.int64))]
     out.write_table("rows.parquet", pa.Table.from_arrays(columns, schema=ROWS))
-    return rows
 
 
 def _description(config: Config, events: UserEvents, training: Training) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from data.context import RunContext
 from data.schema import to_micros
 from ranking.user_attention import causal_attention, rotary_angles, rotate
 from ranking.user_events import FIRST, NUM_USER_GAPS, SAME_MOMENT, EventBatch, UserEvents
+from ranking.user_losses import task_losses, total
 from ranking.user_model import UserArchitecture, UserModel
 from ranking.user_tasks import Catalogue, Task, make_pools, make_task
-from ranking.user_training import UserSchedule, task_losses, total
 from tests.ranking.shops import DAY, T0
 
 SIZE = UserArchitecture(width=8, seeds=3, product_buckets=64, advertiser_buckets=16, dropout=0.0)
@@ -135,7 +135,7 @@ def test_one_step_moves_every_parameter(events: UserEvents) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     found = task_losses(model, task, catalogue, catalogue.negatives(16, np.random.default_rng(0)))
     assert set(found) == {"item", "interest", "pooled_item", "pooled_interest"}
-    total(found, UserSchedule()).backward()
+    total(found, 0.5).backward()
     optimizer.step()
     assert [name for name, value in model.named_parameters() if torch.equal(value, before[name])] == []
 
@@ -146,7 +146,7 @@ def test_a_small_batch_can_be_learned_by_heart(events: UserEvents) -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
         optimizer.zero_grad()
-        loss = total(task_losses(model, task, catalogue, catalogue.negatives(32, rng)), UserSchedule())
+        loss = total(task_losses(model, task, catalogue, catalogue.negatives(32, rng)), 0.5)
         loss.backward()
         optimizer.step()
     whole = task_losses(model.eval(), task, catalogue, None)
