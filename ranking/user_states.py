@@ -47,7 +47,7 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
 
     Dates are those of the tokens from t0 on; a user has a row at each date before which, since the date before, an
     event became visible. Time: epochs x users x window, then rows x window. Memory: token rows, about 40 bytes per
-    event, 20 bytes per emitted row, the tables four times, and one batch. A killed run goes on from its last
+    event, 60 bytes per emitted row, the tables four times, and one batch. A killed run goes on from its last
     checkpoint with identical results. It runs on the CPU and one thread, whatever `ctx` says. Raises UsageError when
     heads do not part the width evenly.
     """

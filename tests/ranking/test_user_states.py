@@ -172,3 +172,18 @@ def test_an_event_known_late_enters_the_states_late(tmp_path: Path) -> None:
     assert [row["as_of"] for row in made.table("rows.parquet").to_pylist()] == [dates[0], dates[2]]
     without = _run(shop_of([*events[:-1], event("view", "u-1", "p-2", dates[2] + DAY)], tokens), tmp_path / "without")
     assert _states(without)["u-0", dates[0]] == _states(made)["u-0", dates[0]]
+
+
+def test_primitives_that_tokens_name_later_move_nothing_before(ref: ArtifactRef, shop: Shop, tmp_path: Path) -> None:
+    tokens = shop.tokens
+    renamed = pc.and_(pc.greater(tokens["as_of"], START), pc.equal(tokens["primitive_id"], "L1-0001"))
+    names = pc.if_else(renamed, "L1--new", tokens["primitive_id"])
+    place = tokens.column_names.index("primitive_id")
+    other = Shop(**(vars(shop) | {"tokens": tokens.set_column(place, tokens.schema.field(place), names)}))
+    made = _run(other, tmp_path)
+    assert sha256_file(made.file("model.safetensors")) == sha256_file(ref.file("model.safetensors"))
+    assert made.json("user_model.json")["primitives"] == ref.json("user_model.json")["primitives"]
+    first = {key: value for key, value in _states(ref).items() if key[1] == START}
+    assert first
+    assert first.items() <= _states(made).items()
+    assert _states(made) != _states(ref)
