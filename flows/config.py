@@ -29,6 +29,7 @@ import hierarchy.train
 import ranking.examples
 import ranking.histories
 import ranking.train
+import ranking.user_states
 from data.context import StageConfig, UtcTime, execution
 from data.errors import UsageError, nearest
 
@@ -67,7 +68,8 @@ STAGES = (
         "t2",
     ),
     Stage("histories", ranking.histories, ("events",)),
-    Stage("examples", ranking.examples, ("events", "features", "tokens", "histories"), "t2"),
+    Stage("user_states", ranking.user_states, ("histories", "tokens"), "t0"),
+    Stage("examples", ranking.examples, ("events", "features", "tokens", "histories", "user_states"), "t2"),
     Stage("ranker", ranking.train, ("examples",), "t2"),
     Stage(
         "report", flows.report, ("events", "supergraph", "tokens", "postings", "index", "evaluation", "ranker"), "t2"
@@ -76,7 +78,10 @@ STAGES = (
 
 
 class Cuts(BaseModel):
-    """Time cuts: the learner trains before `t0`, the ranker on [t0, t1), validates on [t1, t2), is tested from `t2`."""
+    """Time cuts: learner and user model train before `t0`, the ranker on [t0, t1).
+
+    It validates on [t1, t2) and is tested from `t2` on.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -109,6 +114,7 @@ class PipelineConfig(StageConfig):
     index: hierarchy.index.Config
     evaluation: hierarchy.evaluate.Config
     histories: ranking.histories.Config
+    user_states: ranking.user_states.Config
     examples: ranking.examples.Config
     ranker: ranking.train.Config
     report: flows.report.Config

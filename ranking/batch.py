@@ -1,6 +1,7 @@
 """Examples rows to tensors. What rows share is stored once: the visit's history, and each product's content.
 
-Letters: B rows, V visits (user at a time), I distinct products, S token slots, C category depth, F stepped numbers.
+Letters: B rows, V visits (user at a time), I distinct products, S token slots, C category depth, F stepped numbers,
+k states of a user of width d.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class JaggedBatch:
     user: Tensor  # (V,)
     user_slots: Tensor  # (V, S)
     user_weight: Tensor  # (V, S)
+    user_states: Tensor  # (V, k, d) float32, zeros where there is none
+    has_states: Tensor  # (V,) bool
     history: Jagged  # values (total,): row of each event's product among the distinct products; V rows
     history_type: Tensor  # (total,)
     history_gap: Tensor  # (total,) bucket of the event's age
@@ -111,16 +114,21 @@ def _hash_slots(examples: Examples, ids: NDArray[np.uint64]) -> NDArray[np.int32
 
 
 class Batcher:
-    """Builds batches of one examples artifact for one kind of interest tokens; `history_len` events per visit."""
+    """Builds batches of one examples artifact for one kind of interest tokens; `history_len` events per visit.
 
-    def __init__(self, examples: Examples, bags: Bags, buckets: Buckets, history_len: int) -> None:
-        self.examples, self.bags, self.history_len = examples, bags, history_len
+    Without `user_states` every visit counts as one of a user who has none.
+    """
+
+    def __init__(
+        self, examples: Examples, bags: Bags, buckets: Buckets, history_len: int, user_states: bool = True
+    ) -> None:
+        self.examples, self.bags, self.history_len, self.with_states = examples, bags, history_len, user_states
         hashes = examples.hashes
-        self._user = _buckets(hashes["user"], buckets.user)
-        self._product = _buckets(hashes["product"], buckets.product)
-        self._advertiser = _buckets(hashes["advertiser"], buckets.advertiser)
-        self._surface = _buckets(hashes["surface"], buckets.surface)
-        self._category = np.where(hashes["category"] == 0, 0, _buckets(hashes["category"], buckets.category))
+        self._user = hash_buckets(hashes["user"], buckets.user)
+        self._product = hash_buckets(hashes["product"], buckets.product)
+        self._advertiser = hash_buckets(hashes["advertiser"], buckets.advertiser)
+        self._surface = hash_buckets(hashes["surface"], buckets.surface)
+        self._category = np.where(hashes["category"] == 0, 0, hash_buckets(hashes["category"], buckets.category))
 
     def order(self, rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """`rows` shuffled by visit: a function of (seed, user id, time), never of positions."""
@@ -149,26 +157,29 @@ class Batcher:
         for kind in ("user", "product", "advertiser"):
             pointer = row[self.bags.column[kind]]
             slots[kind], weight[kind] = self._slots(kind, pointer[first] if kind == "user" else pointer)
+        states, has_states = self._states(row["user_states"][first])
         return JaggedBatch(
-            visit=_long(visit),
-            candidate=_long(item[: len(rows)]),
-            surface=_long(_at(self._surface, row["surface"])),
-            hour=_long(row["hour"]),
-            weekday=_long(row["weekday"]),
-            numbers=_long(crossed_steps(row)),
+            visit=as_long(visit),
+            candidate=as_long(item[: len(rows)]),
+            surface=as_long(at_rows(self._surface, row["surface"])),
+            hour=as_long(row["hour"]),
+            weekday=as_long(row["weekday"]),
+            numbers=as_long(crossed_steps(row)),
             product_slots=slots["product"],
             product_weight=weight["product"],
             advertiser_slots=slots["advertiser"],
             advertiser_weight=weight["advertiser"],
-            user=_long(_at(self._user, row["user"][first])),
+            user=as_long(at_rows(self._user, row["user"][first])),
             user_slots=slots["user"],
             user_weight=weight["user"],
-            history=Jagged.from_lengths(_long(item[len(rows) :]), _long(lengths), self.history_len),
-            history_type=_long(history["event_type"]),
-            history_gap=_long(_gap(age)),
-            item_product=_long(_at(self._product, items)),
-            item_advertiser=_long(_at(self._advertiser, owner)),
-            item_category=_long(np.where(items[:, None] >= 0, self._category[items], 0)),
+            user_states=states,
+            has_states=has_states,
+            history=Jagged.from_lengths(as_long(item[len(rows) :]), as_long(lengths), self.history_len),
+            history_type=as_long(history["event_type"]),
+            history_gap=as_long(age_buckets(age)),
+            item_product=as_long(at_rows(self._product, items)),
+            item_advertiser=as_long(at_rows(self._advertiser, owner)),
+            item_category=as_long(np.where(items[:, None] >= 0, self._category[items], 0)),
             item_content=torch.from_numpy(content),
             label=torch.from_numpy(row["label"].astype(np.float32)),
         )
@@ -177,18 +188,27 @@ class Batcher:
         there = (pointer >= 0)[:, None]
         slots = np.where(there, self.bags.slots[kind][pointer], -1)
         weight = np.where(there, self.bags.weight[kind][pointer], 0).astype(np.float32)
-        return _long(slots + 1), torch.from_numpy(weight)
+        return as_long(slots + 1), torch.from_numpy(weight)
+
+    def _states(self, pointer: NDArray) -> tuple[Tensor, Tensor]:
+        there = (pointer >= 0) & self.with_states
+        states = np.zeros((len(pointer), *self.examples.user_states.shape[1:]), np.float32)
+        states[there] = self.examples.user_states[pointer[there]]
+        return torch.from_numpy(states), torch.from_numpy(there)
 
 
-def _buckets(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+def hash_buckets(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+    """Rows 1 to size - 1 of a hashed table, of the shape of `hashes`; row 0 is left for an absent id."""
     return (hashes % np.uint64(size - 1)).astype(np.int64) + 1
 
 
-def _at(buckets: NDArray[np.int64], rows: NDArray) -> NDArray[np.int64]:
-    return np.where(rows >= 0, buckets[rows], 0) if len(buckets) else np.zeros(len(rows), np.int64)
+def at_rows(values: NDArray[np.int64], rows: NDArray, absent: int = 0) -> NDArray[np.int64]:
+    """values[rows] (n,), `absent` where rows is -1."""
+    return np.where(rows >= 0, values[rows], absent) if len(values) else np.full(len(rows), absent, np.int64)
 
 
-def _long(values: NDArray) -> Tensor:
+def as_long(values: NDArray) -> Tensor:
+    """An int64 tensor of the same shape."""
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
 
 
@@ -209,7 +229,8 @@ def _last(start: NDArray, end: NDArray, limit: int) -> tuple[NDArray[np.int64], 
     return places, lengths
 
 
-def _gap(age: NDArray) -> NDArray[np.int64]:
+def age_buckets(age: NDArray) -> NDArray[np.int64]:
+    """Bucket in [0, NUM_GAPS) of each age [us]."""
     days = np.maximum(age, 1) / MICROS_PER_DAY
     octave: NDArray[np.int64] = np.ceil(np.log2(days)).astype(np.int64)
     return np.clip(octave + 1, 0, NUM_GAPS - 1)

@@ -184,14 +184,16 @@ def _write_joined(
     fill_content(target, features, joins.vocabularies["product"])
     target.flush()
     tokens = joins.tokens
+    out.adopt(inputs["user_states"], "states.npy", "user_states.npy")
     out.write_array("tokens/primitive.npy", tokens.primitive)
     out.write_array("tokens/weight.npy", tokens.weight)
     out.write_array("tokens/as_of.npy", tokens.as_of)
     out.write_table("tokens/primitives.parquet", tokens.vocabulary)
-    out.write_json("examples.json", _description(config, impressions, end))
+    user_model = inputs["user_states"].version("model.safetensors")
+    out.write_json("examples.json", _description(config, impressions, end, user_model))
 
 
-def _description(config: Config, impressions: Impressions, end: int) -> dict[str, Any]:
+def _description(config: Config, impressions: Impressions, end: int, user_model: str) -> dict[str, Any]:
     tokens = impressions.joins.tokens
     sizes = tokens.vocabulary["level"].to_numpy()
     return {
@@ -200,6 +202,7 @@ def _description(config: Config, impressions: Impressions, end: int) -> dict[str
         "deep_days": config.deep_days,
         "surfaces": impressions.surfaces.to_pylist(),
         "event_types": list(EVENT_TYPES),
+        "user_model": user_model,
         "levels": [
             {"level": level, "start": start, "stop": stop, "size": int(np.count_nonzero(sizes == level))}
             for level, (start, stop) in tokens.levels.items()

@@ -65,6 +65,8 @@ def _tables(examples: Examples, history_len: int, batch_rows: int) -> Iterator[p
         table |= {f"{name}_status": pa.array(rows[f"{name}_status"]) for name in JOINS}
         table["category"] = _take(category, rows["product"])
         table["content"] = _vectors(examples.content, rows["content"])
+        states = examples.user_states.reshape(len(examples.user_states), np.prod(examples.user_states.shape[1:]))
+        table["user_states"] = _vectors(states, rows["user_states"])
         table |= _history(examples, rows, ids["product"], history_len)
         for entity_type in ("user", "product", "advertiser"):
             table |= _tokens(examples, rows[f"{entity_type}_tokens"], ids["primitive"], entity_type)
@@ -80,9 +82,9 @@ def _lists(lengths: NDArray, values: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)), values)
 
 
-def _vectors(content: NDArray[np.float32], rows: NDArray) -> pa.Array:
+def _vectors(content: NDArray, rows: NDArray) -> pa.Array:
     there = rows >= 0
-    return _lists(there * content.shape[1], pa.array(np.asarray(content[rows[there]]).reshape(-1)))
+    return _lists(there * content.shape[1], pa.array(np.asarray(content[rows[there]], np.float32).reshape(-1)))
 
 
 def _history(examples: Examples, rows: dict[str, NDArray], products: pa.Array, history_len: int) -> dict[str, pa.Array]:

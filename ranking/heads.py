@@ -28,6 +28,7 @@ class Heads(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, dropout: float, num_crosses: int = 2) -> None:
         super().__init__()
+        self.inputs, self.hidden = inputs, hidden
         self.norm = nn.LayerNorm(inputs)
         self.crosses = nn.ModuleList(CrossLayer(inputs, hidden) for _ in range(num_crosses))
         self.deep = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))

@@ -34,6 +34,7 @@ def _without(*names: str) -> Callable[[JaggedBatch], JaggedBatch]:
 
 WITHHELD: dict[str, Callable[[JaggedBatch], JaggedBatch]] = {
     "history": _history,
+    "user states": _without("has_states"),
     "counts and ages": _without("numbers"),
     "user id": _without("user"),
     "product and advertiser ids": _without("item_product", "item_advertiser"),

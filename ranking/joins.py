@@ -42,11 +42,13 @@ class Joins:
     pair_events: AsOf
     pair_ts: Ints
     tokens: TokenRows
+    states: AsOf
+    state_row: Ints
     stale_days: int
 
     @classmethod
     def open(cls, inputs: Mapping[str, ArtifactRef], stale_days: int, ctx: RunContext) -> Joins:
-        """Read histories, features and tokens and index them by entity and time.
+        """Read histories, features, tokens and user states and index them by entity and time.
 
         Memory: about 40 bytes for each event of the histories and for each row of the tokens.
         """
@@ -64,6 +66,8 @@ class Joins:
         product_events, _ = AsOf.build(item[with_item], visible[with_item])
         pair = user[with_item] * len(products) + item[with_item]
         pair_events, pair_order = AsOf.build(pair, visible[with_item])
+        made = inputs["user_states"].table("rows.parquet")
+        states, state_order = AsOf.build(encode_ids(made["user_id"], vocabularies["user"]), made["as_of"].to_numpy())
         return cls(
             vocabularies=vocabularies,
             owner=encode_ids(products["advertiser_id"], vocabularies["advertiser"]),
@@ -75,6 +79,8 @@ class Joins:
             pair_events=pair_events,
             pair_ts=ts[with_item][pair_order],
             tokens=read_tokens(inputs["tokens"], vocabularies, ctx),
+            states=states,
+            state_row=made["row"].to_numpy()[state_order],
             stale_days=stale_days,
         )
 
@@ -83,7 +89,7 @@ class Joins:
         return self.user_side(user, ts) | self.candidate_side(user, product, advertiser, ts)
 
     def user_side(self, user: Ints, ts: Ints) -> Row:
-        """What rows of one user at one time share: time of day, history and the user's tokens."""
+        """What rows of one user at one time share: time of day, history, the user's states and tokens."""
         start, end = self.history.spans(user, ts)
         last_ts = at(self.history_ts, np.where(end > start, end - 1, -1))
         return {
@@ -95,6 +101,7 @@ class Joins:
             "history_end": end,
             "visit_age": _days(ts, last_ts),
             "history_status": self._status(end > start, ts, last_ts),
+            **self._states(user, ts),
             **self._tokens("user", user, ts),
         }
 
@@ -120,6 +127,11 @@ class Joins:
             **self._tokens("product", product, ts),
             **self._tokens("advertiser", seller, ts),
         }
+
+    def _states(self, user: Ints, ts: Ints) -> Row:
+        found = self.states.latest(user, ts)
+        status = self._status(found >= 0, ts, at(self.states.times, found))
+        return {"user_states": np.where(found >= 0, at(self.state_row, found), -1), "user_states_status": status}
 
     def _tokens(self, entity_type: str, entity: Ints, ts: Ints) -> Row:
         found = self.tokens.find(entity_type, entity, ts)

@@ -106,20 +106,24 @@ class Block(nn.Module):
 
 
 class Ranker(nn.Module):
-    """Logits of `immediate` (bought on the visit) and `deep` (bought again, given bought), each (B,)."""
+    """Logits of `immediate` (bought on the visit) and `deep` (bought again, given bought), each (B,).
+
+    `state_shape` (k, d) is that of a user's offline states.
+    """
 
     def __init__(
         self,
         buckets: Buckets,
         levels: tuple[Level, ...],
         content_dim: int,
+        state_shape: tuple[int, int],
         width: int = 32,
         num_blocks: int = 2,
         num_heads: int = 2,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.tokenizer = Tokenizer(width, buckets, levels, content_dim)
+        self.tokenizer = Tokenizer(width, buckets, levels, content_dim, state_shape)
         num_query = self.tokenizer.num_query
         self.blocks = nn.ModuleList(Block(num_query, width, num_heads) for _ in range(num_blocks))
         self.heads = Heads(num_query * width + self.tokenizer.num_fields, 2 * width, dropout)

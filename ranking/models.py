@@ -41,6 +41,10 @@ class Architecture(StageConfig):
     num_heads: int = Field(default=2, ge=1, description="attention heads; must divide width")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the heads [share]")
     history_len: int = Field(default=50, ge=1, description="latest events of the user that are read [count]")
+    user_states: bool = Field(
+        default=True,
+        description="read the offline user model's states; without, they are masked, parameters stay equal",
+    )
     user_buckets: int = Field(default=4_096, ge=2, description="rows of the hashed user table")
     product_buckets: int = Field(default=32_768, ge=2, description="rows of the hashed product table")
     advertiser_buckets: int = Field(default=8_192, ge=2, description="rows of the hashed advertiser table")
@@ -146,11 +150,20 @@ def levels_of(setup: Setup, arm: str) -> tuple[Level, ...]:
 def batcher_of(setup: Setup, arm: str) -> Batcher:
     """Batches with the interest tokens of an arm; raises UsageError for an unknown one."""
     size = setup.architecture
-    return Batcher(setup.examples, bags_of(setup.examples, arm), size.buckets, size.history_len)
+    return Batcher(setup.examples, bags_of(setup.examples, arm), size.buckets, size.history_len, size.user_states)
 
 
-def _baseline(setup: Setup, fit: Fit) -> DCNv2 | DIN | HSTU:
-    """A fresh network other than the ranker, sized by the same fields."""
+def ranker_of(examples: Examples, size: Architecture) -> Ranker:
+    """A fresh ranker for what the examples hold."""
+    states, content_dim = examples.user_states.shape, examples.content.shape[1]
+    sizes = size.width, size.num_blocks, size.num_heads, size.dropout
+    return Ranker(size.buckets, examples.levels, content_dim, (states[1], states[2]), *sizes)
+
+
+def network_of(setup: Setup, fit: Fit) -> Ranker | DCNv2 | DIN | HSTU:
+    """A fresh network of one of `NETWORKS`, sized by the setup's architecture."""
+    if fit.model == "ranker":
+        return ranker_of(setup.examples, setup.architecture)
     size, content_dim = setup.architecture, setup.examples.content.shape[1]
     buckets, width, levels = size.buckets, size.width, levels_of(setup, fit.arm)
     if fit.model == "din":
@@ -164,17 +177,9 @@ def _baseline(setup: Setup, fit: Fit) -> DCNv2 | DIN | HSTU:
 
 def fit_network_of(setup: Setup, fit: Fit, seed: int) -> Trained:
     """One of `NETWORKS`. All arms of a model start from the same weights and see the same batches in the same order."""
-    size, examples = setup.architecture, setup.examples
-    content_dim = examples.content.shape[1]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network: Ranker | DCNv2 | DIN | HSTU
-        if fit.model != "ranker":
-            network = _baseline(setup, fit)
-        else:
-            network = Ranker(
-                size.buckets, examples.levels, content_dim, size.width, size.num_blocks, size.num_heads, size.dropout
-            )
+        network = network_of(setup, fit)
         network.heads.start_at(*_rates(setup))
         return fit_network(network, batcher_of(setup, fit.arm), setup.sample, setup.delayed, setup.schedule, seed)
 

@@ -13,7 +13,7 @@ from data.artifacts import ArtifactRef
 OK, MISSING, STALE = 0, 1, 2
 """Status of a joined feature: there, never made before the row's time, or made long before it."""
 
-JOINS = ("history", "content", "user_tokens", "product_tokens", "advertiser_tokens")
+JOINS = ("history", "content", "user_tokens", "product_tokens", "advertiser_tokens", "user_states")
 """Features with a column `<name>_status`."""
 
 CATEGORY_DEPTH = 4
@@ -44,10 +44,12 @@ COLUMNS: dict[str, Any] = {
     "user_tokens": np.int32,
     "product_tokens": np.int32,
     "advertiser_tokens": np.int32,
+    "user_states": np.int32,
     **{f"{name}_status": np.uint8 for name in JOINS},
 }
 """Columns of a row, -1 where an integer or an age [days] is absent. `history_start:history_end` is the user's
-engagement visible at `ts`; `*_tokens` is a row of tokens/primitive.npy; `content` a row of content.npy."""
+engagement visible at `ts`; `*_tokens` is a row of tokens/primitive.npy; `content` and `user_states` are rows of
+content.npy and user_states.npy."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Examples:
     content: NDArray[np.float32]
     primitive: NDArray[np.int32]
     weight: NDArray[np.float32]
+    user_states: NDArray[np.float16]
     levels: tuple[Level, ...]
     cuts: tuple[int, int, int]
     end: int
@@ -93,6 +96,7 @@ class Examples:
             content=ref.array("content.npy"),
             primitive=ref.array("tokens/primitive.npy"),
             weight=ref.array("tokens/weight.npy"),
+            user_states=ref.array("user_states.npy"),
             levels=tuple(Level(**level) for level in about["levels"]),
             cuts=tuple(about["cuts"]),
             end=about["end"],

@@ -26,10 +26,10 @@ from ranking.evaluate import Floats, sigmoid
 from ranking.fitting import predict
 from ranking.joins import Joins, Row, fill_content, id_hashes
 from ranking.model import Ranker
-from ranking.models import Architecture
+from ranking.models import Architecture, ranker_of
 from ranking.reader import COLUMNS, MISSING, Examples, Level
 
-INPUTS = ("examples", "histories", "features", "tokens")
+INPUTS = ("examples", "histories", "features", "tokens", "user_states")
 """Artifacts that a service reads beside its ranker."""
 
 CACHED_USERS = 10_000
@@ -100,8 +100,8 @@ class RankerService:
         joins = Joins.open(inputs, _STALE_DAYS, ctx or RunContext(threads=1))
         joins = replace(joins, tokens=joins.tokens.relabelled(ranker.table("primitives.parquet"), slots))
         view, size = _view(inputs, joins, levels), Architecture(**about["config"]["architecture"])
-        batcher = Batcher(view, bags_of(view, fit.split("-")[1]), size.buckets, size.history_len)
-        network = _network(ranker, fit, size, levels, view.content.shape[1])
+        batcher = Batcher(view, bags_of(view, fit.split("-")[1]), size.buckets, size.history_len, size.user_states)
+        network = _network(ranker, fit, size, view)
         return cls(network, batcher, joins, about["fits"][fit]["shift"], view.surfaces)
 
     @property
@@ -180,13 +180,18 @@ class RankerService:
 
 
 def _check(ranker: ArtifactRef, inputs: Mapping[str, ArtifactRef], fit: str, fits: Mapping[str, Any]) -> None:
-    """Raise UsageError for a fit that is no ranker, BadDataError for examples that the ranker was not fitted on."""
+    """Raise UsageError for a fit that is no ranker, BadDataError for examples that the ranker was not fitted on and for
+    states by another user model than theirs, whose components mean something else."""
     known = [name for name in fits if name.startswith("ranker-")]
     if fit not in known:
         raise UsageError(f"no fit {fit!r} of the ranker: {nearest(fit, known)}")
     trained_on = ranker.manifest["inputs"].get("examples", inputs["examples"].key)
     if trained_on != inputs["examples"].key:
         raise BadDataError(f"ranker {ranker.key}: expected examples {trained_on}, got {inputs['examples'].key}")
+    learned_with = inputs["examples"].json("examples.json")["user_model"]
+    model = inputs["user_states"].version("model.safetensors")
+    if model != learned_with:
+        raise BadDataError(f"ranker {ranker.key}: expected states by user model {learned_with}, got {model}")
 
 
 def _view(inputs: Mapping[str, ArtifactRef], joins: Joins, levels: tuple[Level, ...]) -> Examples:
@@ -203,17 +208,22 @@ def _view(inputs: Mapping[str, ArtifactRef], joins: Joins, levels: tuple[Level, 
         content=content,
         primitive=joins.tokens.primitive,
         weight=joins.tokens.weight,
+        user_states=inputs["user_states"].array("states.npy"),
         levels=levels,
     )
 
 
-def _network(ranker: ArtifactRef, fit: str, size: Architecture, levels: tuple[Level, ...], content_dim: int) -> Ranker:
+def _network(ranker: ArtifactRef, fit: str, size: Architecture, view: Examples) -> Ranker:
     """The fitted network, ready to predict."""
     weights = load_file(ranker.file(f"models/{fit}.safetensors"))
-    trained_dim = weights["tokenizer.content.weight"].shape[1]
-    if trained_dim != content_dim:
-        raise BadDataError(f"ranker {ranker.key}: expected content of {trained_dim} components, got {content_dim}")
-    network = Ranker(size.buckets, levels, content_dim, size.width, size.num_blocks, size.num_heads, size.dropout)
+    for name, part, found in (
+        ("content", "content", view.content.shape[1]),
+        ("user states", "user_states", view.user_states.shape[2]),
+    ):
+        trained = weights[f"tokenizer.{part}.weight"].shape[1]
+        if trained != found:
+            raise BadDataError(f"ranker {ranker.key}: expected {name} of {trained} components, got {found}")
+    network = ranker_of(view, size)
     network.load_state_dict(weights)
     return network.eval()
 

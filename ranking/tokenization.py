@@ -1,6 +1,6 @@
 """Dense tokenization: a batch becomes query tokens (what is offered) and memory tokens (who is looking).
 
-Letters: B rows, V visits, I products, L levels, S slots, H history length, d width.
+Letters: B rows, V visits, I products, L levels, S slots, H history length, k states of a user, d width.
 """
 
 from __future__ import annotations
@@ -78,8 +78,16 @@ def overlap(slots: Tensor, weight: Tensor, other: Tensor, other_weight: Tensor, 
 class Tokenizer(nn.Module):
     """Embeds a batch. One primitive table serves user, product and advertiser, so that equal interests match."""
 
-    def __init__(self, width: int, buckets: Buckets, levels: tuple[Level, ...], content_dim: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        buckets: Buckets,
+        levels: tuple[Level, ...],
+        content_dim: int,
+        state_shape: tuple[int, int],
+    ) -> None:
         super().__init__()
+        num_states, state_width = state_shape
         self.levels = levels
         self.num_query = 2 + 2 * len(levels)
         self.product = table(buckets.product, width)
@@ -93,6 +101,8 @@ class Tokenizer(nn.Module):
         self.event_type = table(NUM_EVENT_TYPES, width)
         self.gap = table(NUM_GAPS, width)
         self.content = nn.Linear(content_dim, width)
+        self.user_states = nn.Linear(state_width, width)
+        self.seed = nn.Parameter(0.02 * torch.randn(num_states, width))
         self.numbers = table(table_size(), width // 2)
         self.overlaps = table(2 * len(levels) * NUM_STEPS, width // 2)
         self.num_fields = (len(NUMBERS) + len(CROSSES) + 2 * len(levels)) * (width // 2)
@@ -144,15 +154,17 @@ class Tokenizer(nn.Module):
         return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1)], dim=1)
 
     def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:
-        """(V, M, d) and (V, M): history, the user's id, the user's primitives (log weight as attention bias)."""
+        """(V, M, d) and (V, M): history, the user's states, id and primitives (log weight as attention bias)."""
         history = batch.history
         events = items[history.values] + self.event_type(batch.history_type) + self.gap(batch.history_gap)
         past = history.with_values(events).to_padded()
         interests = self.primitive(batch.user_slots) + self._slot_levels()
-        memory = torch.cat([past, self.user(batch.user).unsqueeze(1), interests], dim=1)
+        states = self.user_states(batch.user_states) + self.seed
+        memory = torch.cat([past, states, self.user(batch.user).unsqueeze(1), interests], dim=1)
         seen = torch.zeros(history.mask().shape).masked_fill(~history.mask(), -torch.inf)
         weight = torch.log(batch.user_weight.clamp_min(1e-6)).masked_fill(batch.user_slots == 0, -torch.inf)
-        return memory, torch.cat([seen, torch.zeros(len(memory), 1), weight], dim=1)
+        made = torch.zeros(states.shape[:2]).masked_fill(~batch.has_states[:, None], -torch.inf)
+        return memory, torch.cat([seen, made, torch.zeros(len(memory), 1), weight], dim=1)
 
     def _slot_levels(self) -> Tensor:
         """(S, d): the level embedding of each slot."""

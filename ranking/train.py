@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from ranking.evaluate import Floats, sigmoid
 from ranking.fitting import Schedule
 from ranking.models import NETWORKS, Architecture, Fit, Setup, evaluate_fit
 from ranking.reader import TEST, Examples
+from ranking.threads import one_thread
 
 PREDICTIONS = pa.schema(
     [
@@ -71,23 +71,13 @@ def run(config: Config, inputs: Mapping[str, ArtifactRef], out: OutputDir, ctx: 
     """
     setup = Setup.open(Examples.open(inputs["examples"]), config.max_rows, config.architecture, config.schedule)
     outcomes, plan = [], _plan(config)
-    with _one_thread(), ctx.progress.step("fit rankers", len(plan), "fits") as step:
+    with one_thread(), ctx.progress.step("fit rankers", len(plan), "fits") as step:
         for fit in plan:
             outcomes.append(_outcome(setup, fit, fit == plan[0], out, ctx))
             step.advance()
     check_equal_parameters({o.fit.arm: o.state["rows"][0]["parameters"] for o in outcomes if o.fit.model == "ranker"})
     out.adopt(inputs["examples"], "tokens/primitives.parquet", "primitives.parquet")
     return _write(config, setup, outcomes, out, ctx)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> None:
         if (came := getattr(options, option)) < 1:
             raise UsageError(f"expected --{option.replace('_', '-')} of at least 1, got {came}")
     shard = rows.shard(options.shard) if options.shard else None
-    examples = Examples.open(_opened(options))
+    examples = Examples.open(opened(options))
     setup = Setup.open(examples, options.rows, Architecture(), Schedule(checks=4))
     names = list(dict.fromkeys([options.reference, *options.methods.split(",")]))
     methods = [Method.named(name, setup) for name in names]
@@ -83,7 +83,8 @@ def _run(options: argparse.Namespace) -> None:
         search.choose(method)
 
 
-def _opened(options: argparse.Namespace) -> ArtifactRef:
+def opened(options: argparse.Namespace) -> ArtifactRef:
+    """The examples that --examples, or --store and --snapshot, name; raises UsageError unless one of them does."""
     if (options.examples is None) == (options.store is None):
         raise UsageError("expected --examples, the folder of an artifact, or --store, got both or neither")
     if options.store is not None:

@@ -158,7 +158,7 @@ def test_a_wrong_option_says_what_is_known(bench, capsys, options, says):
 def test_the_examples_are_named_by_a_store_or_by_their_folder(bench, ref, tmp_path, capsys):
     store = Store(ref.path.parents[1])
     snapshot.publish(store, {"examples": ref}, "v", "m", 0)
-    assert ranking._opened(Namespace(examples=None, store=store.root, snapshot=None)) == ref
+    assert ranking.opened(Namespace(examples=None, store=store.root, snapshot=None)) == ref
     with pytest.raises(SystemExit) as end:
         bench("--examples", str(tmp_path))
     assert end.value.code == 3

@@ -24,7 +24,7 @@ def store(tmp_path_factory):
     root = tmp_path_factory.mktemp("store")
     examples = make_examples(random_shop(), root)
     config = train.Config(architecture=SIZE, schedule=Schedule(batch_rows=64), seeds=(0,), baselines=())
-    refs = {name: Store(root).get(name, "k") for name in ("features", "tokens", "histories")}
+    refs = {name: Store(root).get(name, "k") for name in ("features", "tokens", "histories", "user_states")}
     refs |= {"examples": examples, "ranker": run_stage(root, "ranker", train, config, {"examples": examples})}
     snapshot.publish(Store(root), refs, "v", "m", snapshot_time(examples))
     return root

@@ -17,7 +17,9 @@ from data import parts
 from data.artifacts import ArtifactRef, Store
 from data.context import RunContext
 from data.schema import ADVERTISERS, EVENTS, MICROS_PER_DAY, PRODUCTS, TOKENS, USERS, conform, to_micros
-from ranking import examples, histories
+from ranking import examples, histories, user_states
+from ranking.user_model import UserArchitecture
+from ranking.user_training import UserSchedule
 
 T0 = datetime(2024, 3, 4, tzinfo=UTC)
 T1, T2 = T0 + timedelta(days=40), T0 + timedelta(days=50)
@@ -25,6 +27,10 @@ CUTS = {"t0": T0, "t1": T1, "t2": T2}
 DAY = MICROS_PER_DAY
 START = to_micros(T0) - 30 * DAY
 CONTENT_DIM = 5
+SMALL_MODEL = UserArchitecture(
+    width=8, layers=1, seeds=2, max_events=12, product_buckets=64, advertiser_buckets=16, dropout=0.0
+)
+SHORT = UserSchedule(epochs=1, batch_users=32, negatives=8, valid_users=16, checks=1)
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,9 @@ def run_stage(
 
 
 def make_examples(shop: Shop, store: Path, **config: Any) -> ArtifactRef:
-    """Histories and examples of a shop."""
+    """Histories, user states and examples of a shop."""
     inputs = publish_shop(shop, store)
     inputs["histories"] = run_stage(store, "histories", histories, histories.Config(), inputs)
+    model = user_states.Config(t0=config.get("t0", T0), architecture=SMALL_MODEL, schedule=SHORT)
+    inputs["user_states"] = run_stage(store, "user_states", user_states, model, inputs)
     return run_stage(store, "examples", examples, examples.Config(**(CUTS | config)), inputs)

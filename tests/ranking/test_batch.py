@@ -98,3 +98,27 @@ def test_ages_fall_into_octaves_of_a_day(examples: Examples) -> None:
     expected = [0 if days <= 0.5 else int(np.ceil(np.log2(days))) + 1 for days in age[age >= 0]]
     assert batch.history_gap.tolist() == expected
     assert len(set(expected)) > 2
+
+
+def test_a_visit_has_the_states_that_its_rows_point_to(examples: Examples) -> None:
+    rows = examples.rows(TRAIN)[:80]
+    batch, pointer = _batcher(examples).batch(rows), examples.columns["user_states"][rows]
+    assert (pointer >= 0).any()
+    missing = np.flatnonzero(examples.columns["user_states"] < 0)
+    for row in range(len(rows)):
+        expected = np.zeros(examples.user_states.shape[1:])
+        if pointer[row] >= 0:
+            expected = examples.user_states[pointer[row]].astype(np.float32)
+        assert np.array_equal(batch.user_states[batch.visit[row]].numpy(), expected)
+        assert bool(batch.has_states[batch.visit[row]]) == (pointer[row] >= 0)
+    assert not _batcher(examples).batch(missing[:5]).has_states.any()
+
+
+def test_without_user_states_nobody_has_any(examples: Examples) -> None:
+    rows = examples.rows(TRAIN)[:80]
+    whole, without = (Batcher(examples, learned_bags(examples), BUCKETS, 4, on).batch(rows) for on in (True, False))
+    assert whole.has_states.any()
+    assert not without.has_states.any()
+    assert (without.user_states == 0).all()
+    assert without.user_states.shape == whole.user_states.shape
+    assert torch.equal(whole.history.values, without.history.values)

@@ -58,9 +58,9 @@ def test_every_joined_feature_says_whether_it_is_there(tmp_path: Path) -> None:
         if row["product_id"] == "p-1"
     }
     status = {day: [row[f"{name}_status"] for name in JOINS] for day, row in rows.items()}
-    assert status[0] == [OK, OK, OK, MISSING, MISSING]
-    assert status[39] == [STALE, OK, STALE, MISSING, MISSING]
-    assert status[40] == [MISSING, OK, MISSING, OK, MISSING]
+    assert status[0] == [OK, OK, OK, MISSING, MISSING, OK]
+    assert status[39] == [STALE, OK, STALE, MISSING, MISSING, STALE]
+    assert status[40] == [MISSING, OK, MISSING, OK, MISSING, MISSING]
     assert rows[40]["product_primitive_id"] == ["L1-0000"]
     assert rows[39]["product_primitive_id"] == []
     other = next(row for row in pq.read_table(tmp_path / "external.parquet").to_pylist() if row["product_id"] == "p-6")
@@ -192,3 +192,30 @@ def test_surface_kinds_drop_codes_and_order(examples_ref: ArtifactRef) -> None:
     }
     assert len(opened) == len(opened.columns["label"]) == sum(examples_ref.metrics["split_rows"])
     assert np.all(np.diff(opened.columns["ts"]) >= 0)
+
+
+def test_the_states_of_a_row_are_the_last_made_before_it(tmp_path: Path) -> None:
+    dates = [_START + week * 7 * DAY for week in range(3)]
+    tokens = [row for date in dates for row in token("product", "p-9", date, {"L1-0000": 1.0})]
+    shown = [_START, dates[1] - 1, dates[1], dates[2] + DAY, dates[1] + 29 * DAY]
+    events = [
+        event("purchase", "u-0", "p-2", _START - DAY),
+        event("purchase", "u-0", "p-3", _START + DAY),
+        *(_shown("u-0", "p-1", ts, f"r-{ts}") for ts in shown),
+        _shown("u-1", "p-1", dates[1], "r-1"),
+    ]
+    ref = make_examples(shop_of(events, tokens), tmp_path)
+    made = {
+        row["as_of"]: row["row"]
+        for row in ArtifactRef("user_states", "k", tmp_path / "user_states" / "k").table("rows.parquet").to_pylist()
+    }
+    assert list(made) == dates[:2], "nothing happened in the week before the third date"
+    columns = Examples.open(ref).columns
+    user = np.asarray(columns["user"])
+    expected = [made[dates[0]], made[dates[0]], made[dates[1]], made[dates[1]], made[dates[1]]]
+    assert columns["user_states"][user == 0].tolist() == expected
+    assert columns["user_states_status"][user == 0].tolist() == [OK, OK, OK, OK, STALE]
+    assert columns["user_states"][user == 1].tolist() == [-1]
+    assert columns["user_states_status"][user == 1].tolist() == [MISSING]
+    assert (ref.metrics["user_states_missing"], ref.metrics["user_states_stale"]) == (1, 1)
+    assert ref.array("user_states.npy").shape[0] == 2

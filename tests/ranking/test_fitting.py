@@ -34,7 +34,9 @@ def _fit(
 ) -> Trained:
     torch.manual_seed(seed)
     batcher = Batcher(examples, learned_bags(examples), BUCKETS, 6)
-    network = network or Ranker(BUCKETS, examples.levels, examples.content.shape[1], width=8)
+    network = network or Ranker(
+        BUCKETS, examples.levels, examples.content.shape[1], examples.user_states.shape[1:], width=8
+    )
     sample, delayed = Sample.draw(examples, 10**6), delayed or delayed_labels(examples, examples.cuts[1])
     return fit_network(network, batcher, sample, delayed, Schedule(**({"batch_rows": 64} | schedule)), seed)
 

@@ -13,7 +13,7 @@ from tests.ranking.shops import DAY
 @pytest.fixture(scope="module")
 def joins(examples_ref: ArtifactRef) -> Joins:
     store = Store(examples_ref.path.parents[1])
-    inputs = {name: store.get(name, "k") for name in ("histories", "features", "tokens")}
+    inputs = {name: store.get(name, "k") for name in ("histories", "features", "tokens", "user_states")}
     return Joins.open(inputs, 28, RunContext(threads=1))
 
 

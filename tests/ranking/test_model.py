@@ -30,7 +30,8 @@ def batcher(examples: Examples) -> Batcher:
 
 def _ranker(examples: Examples, dropout: float = 0.0) -> Ranker:
     torch.manual_seed(0)
-    return Ranker(BUCKETS, examples.levels, examples.content.shape[1], width=8, dropout=dropout)
+    shape = examples.user_states.shape[1:]
+    return Ranker(BUCKETS, examples.levels, examples.content.shape[1], shape, width=8, dropout=dropout)
 
 
 def _network(kind: str, examples: Examples) -> nn.Module:
@@ -203,3 +204,13 @@ def test_unknown_delayed_labels_do_not_enter_the_loss() -> None:
     deep = torch.tensor([0.0, 9.0, -9.0, 9.0])
     expected = np.log(2) + 0.5 * np.log(2) / 4
     assert float(joint_loss(logits, deep, label, label, known, 0.5)) == pytest.approx(expected)
+
+
+def test_user_states_reach_the_score_and_masked_ones_do_not(examples: Examples, batcher: Batcher) -> None:
+    batch, network = batcher.batch(examples.rows(TRAIN)[-40:]), _ranker(examples)
+    other = replace(batch, user_states=batch.user_states.flip(1) + 1)
+    assert batch.has_states.any()
+    assert not torch.allclose(_scores(network, batch), _scores(network, other), atol=1e-5)
+    masked = [replace(version, has_states=torch.zeros_like(version.has_states)) for version in (batch, other)]
+    assert torch.equal(_scores(network, masked[0]), _scores(network, masked[1]))
+    assert not torch.allclose(_scores(network, batch), _scores(network, masked[0]), atol=1e-5)

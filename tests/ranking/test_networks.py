@@ -38,12 +38,14 @@ def batcher(examples: Examples) -> Batcher:
     return Batcher(examples, learned_bags(examples), BUCKETS, HISTORY)
 
 
-def make(kind: str, levels: tuple[Level, ...], content_dim: int, history: int = HISTORY) -> nn.Module:
+def make(
+    kind: str, levels: tuple[Level, ...], content_dim: int, states: tuple[int, int], history: int = HISTORY
+) -> nn.Module:
     """A small network by name; baselines read interest tokens when the name ends in -tokens."""
     torch.manual_seed(0)
     model, _, arm = kind.partition("-")
     if model == "ranker":
-        return Ranker(BUCKETS, levels, content_dim, width=8, dropout=0.0)
+        return Ranker(BUCKETS, levels, content_dim, states, width=8, dropout=0.0)
     own = levels if arm == "tokens" else ()
     if model == "dcnv2":
         return DCNv2(BUCKETS, content_dim, width=4, dropout=0.0, levels=own)
@@ -53,7 +55,7 @@ def make(kind: str, levels: tuple[Level, ...], content_dim: int, history: int = 
 
 
 def _network(kind: str, examples: Examples) -> nn.Module:
-    return make(kind, examples.levels, examples.content.shape[1])
+    return make(kind, examples.levels, examples.content.shape[1], examples.user_states.shape[1:])
 
 
 def _scores(network: nn.Module, batch: JaggedBatch) -> torch.Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import torch
 
 from data.artifacts import ArtifactRef, Store
 from data.errors import BadDataError, UsageError
@@ -17,7 +18,7 @@ from ranking.fitting import Schedule, predict
 from ranking.joins import Joins
 from ranking.models import Architecture
 from ranking.reader import TEST, Examples
-from ranking.serve import RankerService, Request
+from ranking.serve import INPUTS, RankerService, Request
 from ranking.train import Config
 from tests.ranking.shops import DAY, T1, T2, Shop, make_examples, run_stage, token
 
@@ -29,9 +30,14 @@ EARLY = {"t1": T1 + timedelta(hours=1), "t2": T1 + timedelta(hours=2)}
 AT = to_micros(T2) + 5 * DAY + 7
 
 
+def _base(examples: ArtifactRef) -> dict[str, ArtifactRef]:
+    """What stays where other inputs change: states come from a model of their own, whose tests hold the same of it."""
+    return {name: _inputs(examples)[name] for name in ("examples", "user_states")}
+
+
 def _inputs(examples: ArtifactRef) -> dict[str, ArtifactRef]:
     store = Store(examples.path.parents[1])
-    return {"examples": examples, **{name: store.get(name, "k") for name in ("histories", "features", "tokens")}}
+    return {"examples": examples, **{name: store.get(name, "k") for name in INPUTS if name != "examples"}}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +122,7 @@ def test_what_a_user_does_moves_no_other_user_by_a_bit(
     kinds = pc.if_else(mine, "view", events["event_type"])
     changed = Shop(**{**vars(shop), "events": events.set_column(events.column_names.index("event_type"),
                                                                 events.schema.field("event_type"), kinds)})  # fmt: skip
-    other = _inputs(make_examples(changed, tmp_path)) | {"examples": examples_ref}
+    other = _inputs(make_examples(changed, tmp_path)) | _base(examples_ref)
     products = [f"p-{number}" for number in range(12)]
     requests = [Request(user, products, AT) for user in ("u-0", "u-1")]
     before = RankerService.open(ranker, _inputs(examples_ref)).rank_many(requests)
@@ -131,7 +137,7 @@ def test_nothing_later_than_the_request_changes_its_scores(
     shop: Shop, ranker: ArtifactRef, service: RankerService, examples_ref: ArtifactRef, tmp_path: Path
 ) -> None:
     ts = to_micros(T1) + 2 * DAY
-    early = _inputs(make_examples(shop.before(ts), tmp_path, **EARLY)) | {"examples": examples_ref}
+    early = _inputs(make_examples(shop.before(ts), tmp_path, **EARLY)) | _base(examples_ref)
     then = RankerService.open(ranker, early)
     assert len(then.products) < len(service.products), "internal ids must differ"
     products = then.products.to_pylist()
@@ -218,6 +224,11 @@ def test_fits_and_artifacts_that_do_not_belong_are_refused(
         out.write_json("ranker.json", ranker.json("ranker.json"))
     with pytest.raises(BadDataError, match="expected examples other"):
         RankerService.open(Store(tmp_path).get("ranker", "k"), inputs)
+    with Store(tmp_path).publish("user_states", "k", {"inputs": {}}) as (out, extras):
+        extras["metrics"] = {}
+        out.write_tensors("model.safetensors", {"another": torch.zeros(1)})
+    with pytest.raises(BadDataError, match="states by user model"):
+        RankerService.open(ranker, inputs | {"user_states": Store(tmp_path).get("user_states", "k")})
 
 
 def test_surfaces_without_a_name_are_absent(service: RankerService) -> None:
@@ -233,7 +244,7 @@ def test_a_later_vocabulary_is_read_by_its_public_ids(
     # An interest that the ranker never saw stands between those it knows, so that all later ones move by one.
     minted = pa.Table.from_pylist(token("product", "p-0", AT - DAY, {"L2-0002x": 1.0}), shop.tokens.schema)
     later = Shop(**{**vars(shop), "tokens": pa.concat_tables([shop.tokens, minted])})
-    inputs = _inputs(make_examples(later, tmp_path)) | {"examples": examples_ref}
+    inputs = _inputs(make_examples(later, tmp_path)) | _base(examples_ref)
     then = RankerService.open(ranker, inputs)
     products = [f"p-{number}" for number in range(1, 20)]
     for user in ("u-0", "u-7"):
