@@ -18,6 +18,7 @@ from torch import Tensor
 from data.schema import EVENT_TYPES, MICROS_PER_DAY
 from kernels.jagged import Jagged
 from ranking.hashing import mix64
+from ranking.interest_history import InterestHistory
 from ranking.numbers import crossed_steps
 from ranking.reader import Examples
 
@@ -48,6 +49,7 @@ class JaggedBatch:
     hour: Tensor  # (B,)
     weekday: Tensor  # (B,)
     numbers: Tensor  # (B, F) steps of counts, ages and their crosses
+    interest_numbers: Tensor  # (B, 5 L) the same of the user and the candidate's interest at each level
     product_slots: Tensor  # (B, S) primitive + 1
     product_weight: Tensor  # (B, S) float32
     advertiser_slots: Tensor  # (B, S)
@@ -71,12 +73,14 @@ class JaggedBatch:
 class Bags:
     """Where a model's interest tokens come from: per entity type, slots int32 (g, S) and weights (g, S).
 
-    `column[type]` is the examples column that points into them.
+    `column[type]` is the examples column that points into them; `of_product` (products,) is the row that stands for a
+    product among a user's past events, -1 where it has no tokens.
     """
 
     slots: dict[str, NDArray[np.int32]]
     weight: dict[str, NDArray[np.float32]]
     column: dict[str, str]
+    of_product: NDArray[np.int64]
 
 
 def learned_bags(examples: Examples) -> Bags:
@@ -86,6 +90,7 @@ def learned_bags(examples: Examples) -> Bags:
         slots=dict.fromkeys(kinds, examples.primitive),
         weight=dict.fromkeys(kinds, examples.weight),
         column={kind: f"{kind}_tokens" for kind in kinds},
+        of_product=examples.first_tokens.astype(np.int64),
     )
 
 
@@ -100,6 +105,7 @@ def hashed_bags(examples: Examples) -> Bags:
         slots=slots,
         weight={kind: np.broadcast_to(weight, slots[kind].shape) for kind in kinds},
         column={kind: kind for kind in kinds},
+        of_product=np.where(examples.first_tokens >= 0, np.arange(len(examples.first_tokens)), -1),
     )
 
 
@@ -124,6 +130,7 @@ class Batcher:
     ) -> None:
         self.examples, self.bags, self.history_len, self.with_states = examples, bags, history_len, user_states
         hashes = examples.hashes
+        self.interests = InterestHistory.build(examples, bags.slots["product"], bags.of_product)
         self._user = hash_buckets(hashes["user"], buckets.user)
         self._product = hash_buckets(hashes["product"], buckets.product)
         self._advertiser = hash_buckets(hashes["advertiser"], buckets.advertiser)
@@ -165,6 +172,7 @@ class Batcher:
             hour=as_long(row["hour"]),
             weekday=as_long(row["weekday"]),
             numbers=as_long(crossed_steps(row)),
+            interest_numbers=as_long(self.interests.steps(row, row[self.bags.column["product"]].astype(np.int64))),
             product_slots=slots["product"],
             product_weight=weight["product"],
             advertiser_slots=slots["advertiser"],

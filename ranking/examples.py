@@ -172,7 +172,7 @@ def _write_joined(
 ) -> None:
     """Everything the rows point into, so that the artifact stands alone."""
     histories, features, joins = inputs["histories"], inputs["features"], impressions.joins
-    for name in ("product", "advertiser", "event_type", "ts", "visible_from"):
+    for name in ("product", "advertiser", "event_type", "ts", "visible_from", "offsets"):
         out.write_array(f"history/{name}.npy", histories.array(f"{name}.npy"))
     for name in ("users", "products", "advertisers"):
         out.write_table(f"{name}.parquet", histories.table(f"{name}.parquet"))
@@ -188,6 +188,7 @@ def _write_joined(
     out.write_array("tokens/primitive.npy", tokens.primitive)
     out.write_array("tokens/weight.npy", tokens.weight)
     out.write_array("tokens/as_of.npy", tokens.as_of)
+    out.write_array("tokens/first_product.npy", tokens.first_rows("product", len(joins.owner)))
     out.write_table("tokens/primitives.parquet", tokens.vocabulary)
     user_model = inputs["user_states"].version("model.safetensors")
     out.write_json("examples.json", _description(config, impressions, end, user_model))

@@ -37,7 +37,8 @@ def _tokens(network: Ranker, batch: JaggedBatch) -> int:
     width, states = tokenizer.content.out_features, tokenizer.user_states.in_features
     stated = int(batch.has_states.sum()) * batch.user_states.shape[1]
     products = len(batch.item_product) * tokenizer.content.in_features
-    return 2 * width * (products + stated * states + rows * tokenizer.num_fields)
+    wide = 2 * network.wide.content.out_features * products
+    return wide + 2 * width * (products + stated * states + rows * tokenizer.num_fields)
 
 
 def _memory(batch: JaggedBatch) -> torch.Tensor:

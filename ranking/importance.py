@@ -36,6 +36,7 @@ WITHHELD: dict[str, Callable[[JaggedBatch], JaggedBatch]] = {
     "history": _history,
     "user states": _without("has_states"),
     "counts and ages": _without("numbers"),
+    "counts and ages by interest": _without("interest_numbers"),
     "user id": _without("user"),
     "product and advertiser ids": _without("item_product", "item_advertiser"),
     "category": _without("item_category"),

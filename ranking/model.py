@@ -13,6 +13,7 @@ from ranking.batch import Buckets, JaggedBatch
 from ranking.heads import Heads
 from ranking.reader import Level
 from ranking.tokenization import Tokenizer, Tokens
+from ranking.wide import Wide
 
 
 class TargetAttention(nn.Module):
@@ -126,7 +127,8 @@ class Ranker(nn.Module):
         self.tokenizer = Tokenizer(width, buckets, levels, content_dim, state_shape)
         num_query = self.tokenizer.num_query
         self.blocks = nn.ModuleList(Block(num_query, width, num_heads) for _ in range(num_blocks))
-        self.heads = Heads(num_query * width + self.tokenizer.num_fields, 2 * width, dropout)
+        self.wide = Wide(buckets, content_dim, width // 2)
+        self.heads = Heads(num_query * width + self.tokenizer.num_fields + self.wide.size, 2 * width, dropout)
 
     def forward(self, batch: JaggedBatch) -> tuple[Tensor, Tensor]:
         """(immediate, deep) logits on the sampled rows' scale."""
@@ -134,5 +136,5 @@ class Ranker(nn.Module):
         query = tokens.query
         for block in self.blocks:
             query = block(query, tokens)
-        immediate, deep = self.heads(torch.cat([query.flatten(1), tokens.fields], dim=1))
+        immediate, deep = self.heads(torch.cat([query.flatten(1), tokens.fields, self.wide(batch)], dim=1))
         return immediate, deep

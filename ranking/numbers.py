@@ -26,7 +26,7 @@ def steps(row: Mapping[str, NDArray]) -> dict[str, NDArray[np.int64]]:
         "visit_age": row["visit_age"] + 1.0,
         "pair_age": row["pair_age"] + 1.0,
     }
-    return {name: _step(value) for name, value in values.items()}
+    return {name: stepped(value) for name, value in values.items()}
 
 
 def crossed_steps(row: Mapping[str, NDArray]) -> NDArray[np.int64]:
@@ -44,6 +44,7 @@ def table_size() -> int:
     return NUM_STEPS * len(NUMBERS) + NUM_STEPS**2 * len(CROSSES)
 
 
-def _step(value: NDArray) -> NDArray[np.int64]:
+def stepped(value: NDArray) -> NDArray[np.int64]:
+    """The half-octave step of each value; 0 for what is 0 or less."""
     step: NDArray[np.int64] = np.floor(2 * np.log2(1.0 + np.maximum(value, 0))).astype(np.int64)
     return np.minimum(step, NUM_STEPS - 1)

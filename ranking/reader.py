@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
 
+HISTORY = ("product", "event_type", "ts", "visible_from")
+"""Arrays of the events of all users, end to end; `offsets` (users + 1,) says whose they are."""
+
 OK, MISSING, STALE = 0, 1, 2
 """Status of a joined feature: there, never made before the row's time, or made long before it."""
 
@@ -70,10 +73,13 @@ class Examples:
     columns: dict[str, NDArray]
     history: dict[str, NDArray]
     hashes: dict[str, NDArray[np.uint64]]
+    offsets: NDArray[np.int64]
     owner: NDArray[np.int32]
     content: NDArray[np.float32]
     primitive: NDArray[np.int32]
     weight: NDArray[np.float32]
+    first_tokens: NDArray[np.int32]
+    tokens_as_of: NDArray[np.int64]
     user_states: NDArray[np.float16]
     levels: tuple[Level, ...]
     cuts: tuple[int, int, int]
@@ -88,7 +94,8 @@ class Examples:
         return cls(
             ref=ref,
             columns={name: ref.array(f"rows/{name}.npy") for name in COLUMNS},
-            history={name: ref.array(f"history/{name}.npy") for name in ("product", "event_type", "ts")},
+            history={name: ref.array(f"history/{name}.npy") for name in HISTORY},
+            offsets=ref.array("history/offsets.npy"),
             hashes={
                 name: ref.array(f"hash/{name}.npy") for name in ("user", "product", "advertiser", "surface", "category")
             },
@@ -96,6 +103,8 @@ class Examples:
             content=ref.array("content.npy"),
             primitive=ref.array("tokens/primitive.npy"),
             weight=ref.array("tokens/weight.npy"),
+            first_tokens=ref.array("tokens/first_product.npy"),
+            tokens_as_of=ref.array("tokens/as_of.npy"),
             user_states=ref.array("user_states.npy"),
             levels=tuple(Level(**level) for level in about["levels"]),
             cuts=tuple(about["cuts"]),
@@ -110,6 +119,13 @@ class Examples:
     def rows(self, split: int) -> NDArray[np.int64]:
         """Row numbers of a split."""
         return np.flatnonzero(self.columns["split"] == split)
+
+    def tokens_made(self, products: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When the first tokens of each product (n,) were made [us]; 0 for one that has none, or is none."""
+        if not len(self.first_tokens) or not len(self.tokens_as_of):
+            return np.zeros(len(products), np.int64)
+        row = np.where(products >= 0, self.first_tokens[products], -1)
+        return np.where(row >= 0, self.tokens_as_of[row], 0)
 
     def surface_kinds(self) -> tuple[str, ...]:
         """Kind of each surface: 'display:9+mailer:A' is of kind 'display+mailer'."""

@@ -27,7 +27,7 @@ from ranking.fitting import predict
 from ranking.joins import Joins, Row, fill_content, id_hashes
 from ranking.model import Ranker
 from ranking.models import Architecture, ranker_of
-from ranking.reader import COLUMNS, MISSING, Examples, Level
+from ranking.reader import COLUMNS, HISTORY, MISSING, Examples, Level
 
 INPUTS = ("examples", "histories", "features", "tokens", "user_states")
 """Artifacts that a service reads beside its ranker."""
@@ -202,12 +202,15 @@ def _view(inputs: Mapping[str, ArtifactRef], joins: Joins, levels: tuple[Level, 
     return replace(
         base,
         columns={},
-        history={name: histories.array(f"{name}.npy") for name in ("product", "event_type", "ts")},
+        history={name: histories.array(f"{name}.npy") for name in HISTORY},
+        offsets=histories.array("offsets.npy"),
         hashes=id_hashes(joins, histories, pa.array(base.surfaces, pa.string())),
         owner=joins.owner.astype(np.int32),
         content=content,
         primitive=joins.tokens.primitive,
         weight=joins.tokens.weight,
+        first_tokens=joins.tokens.first_rows("product", len(joins.owner)),
+        tokens_as_of=joins.tokens.as_of,
         user_states=inputs["user_states"].array("states.npy"),
         levels=levels,
     )

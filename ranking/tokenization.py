@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ranking import interest_history
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
 from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
 from ranking.reader import Level
@@ -105,7 +106,9 @@ class Tokenizer(nn.Module):
         self.seed = nn.Parameter(0.02 * torch.randn(num_states, width))
         self.numbers = table(table_size(), width // 2)
         self.overlaps = table(2 * len(levels) * NUM_STEPS, width // 2)
-        self.num_fields = (len(NUMBERS) + len(CROSSES) + 2 * len(levels)) * (width // 2)
+        self.interest_numbers = table(interest_history.table_size(levels), width // 2)
+        of_interests = 2 * len(levels) + interest_history.columns_of(levels)
+        self.num_fields = (len(NUMBERS) + len(CROSSES) + of_interests) * (width // 2)
         self.fields = nn.Linear(self.num_fields, width)
         self.level = nn.Parameter(0.02 * torch.randn(max(1, len(levels)), width))
         self.role = nn.Parameter(0.02 * torch.randn(self.num_query, width))
@@ -143,7 +146,8 @@ class Tokenizer(nn.Module):
         return torch.stack(means, 1) if means else weighted.new_zeros(len(slots), 0, weighted.shape[-1])
 
     def _fields(self, batch: JaggedBatch) -> Tensor:
-        """(B, n): each stepped number, and the overlap of the user's bag with the product's and the advertiser's."""
+        """(B, n): each stepped number, the overlap of the user's bag with the product's and the advertiser's, and how
+        the user dealt with the product's interests."""
         slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
         shared = [
             overlap(slots, weight, batch.product_slots, batch.product_weight, self.levels),
@@ -151,7 +155,8 @@ class Tokenizer(nn.Module):
         ]
         step = half_octaves(OVERLAP_SCALE * torch.cat(shared, dim=1))
         step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
-        return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1)], dim=1)
+        dealt = self.interest_numbers(batch.interest_numbers).flatten(1)
+        return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1), dealt], dim=1)
 
     def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:
         """(V, M, d) and (V, M): history, the user's states, id and primitives (log weight as attention bias)."""

@@ -41,6 +41,12 @@ class TokenRows:
         row = self.index[entity_type].latest(entities, times)
         return np.where(row >= 0, row + self.first[entity_type], -1)
 
+    def first_rows(self, entity_type: str, count: int) -> NDArray[np.int32]:
+        """The earliest row of each of `count` entities, -1 for those without any."""
+        index, found = self.index[entity_type], np.full(count, -1, np.int32)
+        found[index.keys] = index.starts[:-1] + self.first[entity_type]
+        return found
+
     def relabelled(self, vocabulary: pa.Table, levels: Mapping[int, tuple[int, int]]) -> TokenRows:
         """The same rows as a model reads them that was trained on other dates: by its vocabulary, in its slots.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ranking import interest_history
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
 from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
 from ranking.reader import Level
@@ -26,9 +27,11 @@ class Interests(nn.Module):
         self.levels = levels
         self.primitive = table(1 + sum(level.size for level in levels), width)
         self.overlaps = table(2 * len(levels) * NUM_STEPS, width)
+        self.interest_numbers = table(interest_history.table_size(levels), width)
+        self.size = (5 * len(levels) + interest_history.columns_of(levels)) * width
 
     def forward(self, batch: JaggedBatch) -> Tensor:
-        """(B, 5 L d)."""
+        """(B, size): 10 L d."""
         slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
         product = batch.product_slots, batch.product_weight
         advertiser = batch.advertiser_slots, batch.advertiser_weight
@@ -36,7 +39,8 @@ class Interests(nn.Module):
         shared = torch.cat([overlap(slots, weight, *bag, self.levels) for bag in (product, advertiser)], dim=1)
         step = half_octaves(OVERLAP_SCALE * shared)
         step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
-        return torch.cat([*means, self.overlaps(step).flatten(1)], dim=1)
+        dealt = self.interest_numbers(batch.interest_numbers).flatten(1)
+        return torch.cat([*means, self.overlaps(step).flatten(1), dealt], dim=1)
 
     def _means(self, slots: Tensor, weight: Tensor) -> Tensor:
         """(B, L d): weighted mean of the primitives of each level."""
@@ -66,7 +70,8 @@ class Fields(nn.Module):
         self.content = nn.Linear(content_dim, width)
         self.item_norm = nn.LayerNorm(width)
         self.interests = Interests(levels, width // 2) if levels else None
-        self.size = 4 * width + (len(NUMBERS) + len(CROSSES) + 5 * len(levels)) * (width // 2)
+        of_interests = self.interests.size if self.interests else 0
+        self.size = 4 * width + (len(NUMBERS) + len(CROSSES)) * (width // 2) + of_interests
 
     def items(self, batch: JaggedBatch) -> Tensor:
         """(I, d): id, advertiser, category path and content of each distinct product."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ranking import interest_history
 from ranking.baselines.fields import pairs
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Batcher, JaggedBatch
 from ranking.reader import CATEGORY_DEPTH, JOINS, Level
@@ -32,6 +33,7 @@ def columns(levels: tuple[Level, ...]) -> tuple[list[str], list[str]]:
     names += [f"{name}_{what}" for name in _MATCHED for what in ("matches", "match_age")]
     names += [f"history_type_{kind}" for kind in range(NUM_EVENT_TYPES)] + ["content_mean", "content_max"]
     names += [f"overlap_{kind}_{level.level}" for kind in ("product", "advertiser") for level in levels] + tops
+    names += [f"interest_{name}_{level.level}" for level in levels for name in interest_history.NUMBERS]
     return names, [*_IDS, *tops]
 
 
@@ -54,7 +56,8 @@ def _chunk(batcher: Batcher, rows: NDArray[np.int64], levels: tuple[Level, ...])
     batch = batcher.batch(rows)
     parts = [torch.from_numpy(raw.astype(np.float32)), _ids(batch), _matches(batch), _types(batch), _content(batch)]
     if levels:
-        parts += [_overlaps(batch, levels), _tops(batch, levels)]
+        dealt = batcher.interests.numbers(row, row[batcher.bags.column["product"]].astype(np.int64))
+        parts += [_overlaps(batch, levels), _tops(batch, levels), torch.from_numpy(dealt)]
     return torch.cat([part.float() for part in parts], dim=1).numpy()
 
 

@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(examples: Exa
 
 
 def test_the_state_with_the_least_validation_loss_is_restored(examples: Examples) -> None:
-    trained = _fit(examples, lr=0.05, table_lr=0.05, epochs=6, checks=6, averaging=0.5)
+    trained = _fit(examples, lr=0.01, table_lr=0.01, epochs=12, checks=6, averaging=0.5)
     losses = [check["validation_ne"] for check in trained.seen]
     assert len(losses) == 6
     rows = examples.rows(VALIDATION)
@@ -89,7 +89,7 @@ def test_the_state_with_the_least_validation_loss_is_restored(examples: Examples
 
 
 def test_training_learns_more_than_the_base_rate(examples: Examples) -> None:
-    trained = _fit(examples, epochs=12, lr=0.01, table_lr=0.01)
+    trained = _fit(examples, epochs=4, lr=0.01, table_lr=0.01)
     assert min(check["validation_ne"] for check in trained.seen) < 0.97
 
 

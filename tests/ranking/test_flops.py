@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from kernels.jagged import Jagged
 from ranking.batch import Buckets, JaggedBatch
 from ranking.flops import forward_flops
+from ranking.interest_history import columns_of
 from ranking.model import Ranker
 from ranking.numbers import table_size
 from ranking.reader import Level
@@ -34,6 +35,7 @@ def full_batch(visits, history):
         hour=ones,
         weekday=ones,
         numbers=torch.randint(0, table_size(), (rows, 8)),
+        interest_numbers=torch.zeros(rows, columns_of(LEVELS), dtype=torch.int64),
         product_slots=slots,
         product_weight=weight,
         advertiser_slots=slots,

@@ -69,7 +69,7 @@ def test_every_parameter_moves_and_a_small_batch_is_learned_by_heart(
 ) -> None:
     network = _network(kind, examples)
     before = {name: value.detach().clone() for name, value in network.named_parameters()}
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     batch = batcher.batch(examples.rows(TRAIN)[-48:])
     for step in range(60):
         optimizer.zero_grad()
