@@ -43,7 +43,7 @@ def full() -> dict[str, Any]:
             "steps": 3000,
             **_GROCERIES,
         },
-        "ranker": {"max_rows": 200_000},
+        "ranker": {"max_rows": 500_000},
     }
 
 
