@@ -47,3 +47,8 @@ class AsOf:
         """Sorted row (q,) of keys[i] with the greatest time <= times[i], -1 when there is none."""
         start, end = self.spans(keys, times)
         return np.where(end > start, end - 1, -1)
+
+
+def at_rows(values: NDArray, rows: NDArray, absent: int = 0) -> NDArray:
+    """values[rows] (n,), `absent` where rows is -1."""
+    return np.where(rows >= 0, values[rows], absent) if len(values) else np.full(len(rows), absent, np.int64)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from data.schema import EVENT_TYPES, MICROS_PER_DAY
 from kernels.jagged import Jagged
+from ranking.asof import at_rows
 from ranking.hashing import mix64
 from ranking.interest_history import InterestHistory
 from ranking.numbers import crossed_steps
@@ -208,11 +209,6 @@ class Batcher:
 def hash_buckets(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
     """Rows 1 to size - 1 of a hashed table, of the shape of `hashes`; row 0 is left for an absent id."""
     return (hashes % np.uint64(size - 1)).astype(np.int64) + 1
-
-
-def at_rows(values: NDArray[np.int64], rows: NDArray, absent: int = 0) -> NDArray[np.int64]:
-    """values[rows] (n,), `absent` where rows is -1."""
-    return np.where(rows >= 0, values[rows], absent) if len(values) else np.full(len(rows), absent, np.int64)
 
 
 def as_long(values: NDArray) -> Tensor:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
 from data.schema import EVENT_TYPES
+from ranking.histories import read_vocabularies
 from ranking.reader import COLUMNS, JOINS, Examples
 
 _PLAIN = (
@@ -48,9 +49,7 @@ def to_external(examples: ArtifactRef, path: Path, history_len: int = 50, batch_
 def _tables(examples: Examples, history_len: int, batch_rows: int) -> Iterator[pa.Table]:
     ref = examples.ref
     ids = {
-        "user": ref.table("users.parquet")["user_id"].combine_chunks(),
-        "product": ref.table("products.parquet")["product_id"].combine_chunks(),
-        "advertiser": ref.table("advertisers.parquet")["advertiser_id"].combine_chunks(),
+        **read_vocabularies(ref),
         "surface": pa.array(examples.surfaces, pa.string()),
         "primitive": ref.table("tokens/primitives.parquet")["primitive_id"].combine_chunks(),
     }

@@ -58,6 +58,12 @@ def encode_ids(ids: pa.Array | pa.ChunkedArray, vocabulary: pa.Array) -> NDArray
     return codes
 
 
+def read_vocabularies(ref: ArtifactRef) -> dict[str, pa.Array]:
+    """Ids by entity type in the order of internal ids, of an artifact of histories or of examples."""
+    kinds = ("user", "product", "advertiser")
+    return {kind: ref.table(f"{kind}s.parquet", [f"{kind}_id"])[f"{kind}_id"].combine_chunks() for kind in kinds}
+
+
 def _write_vocabularies(events: ArtifactRef, out: OutputDir) -> dict[str, pa.Array]:
     users = events.table("users.parquet", ["user_id"]).sort_by("user_id")
     advertisers = events.table("advertisers.parquet", ["advertiser_id"]).sort_by("advertiser_id")

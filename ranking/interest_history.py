@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.schema import MICROS_PER_DAY
-from ranking.asof import AsOf, Ints
+from ranking.asof import AsOf, Ints, at_rows
 from ranking.numbers import NUM_STEPS, stepped
 from ranking.reader import Examples, Level
 
@@ -52,8 +52,7 @@ class InterestHistory:
         """
         product = np.asarray(examples.history["product"]).astype(np.int64)
         user = np.repeat(np.arange(len(examples.offsets) - 1), np.diff(examples.offsets))
-        row = np.where(product >= 0, of_product[product], -1) if len(of_product) else np.full(len(product), -1)
-        made = examples.tokens_made(product)
+        row, made = at_rows(of_product, product, -1), examples.tokens_made(product)
         since = np.maximum(np.asarray(examples.history["visible_from"]), made)
         size = 1 + sum(level.size for level in examples.levels)
         index, times = [], []
@@ -68,20 +67,18 @@ class InterestHistory:
     def numbers(self, row: Mapping[str, NDArray], pointer: Ints) -> NDArray[np.float32]:
         """(n, 4 L): `NUMBERS` of each level, of rows with columns `row` whose products have bags at `pointer` (n,)."""
         found = [self._level(place, row, pointer) for place in range(len(self.levels))]
-        return np.concatenate(found, axis=1).astype(np.float32) if found else np.zeros((len(pointer), 0), np.float32)
+        return np.concatenate([np.zeros((len(pointer), 0)), *found], axis=1).astype(np.float32)
 
     def steps(self, row: Mapping[str, NDArray], pointer: Ints) -> NDArray[np.int64]:
         """(n, 5 L): the same in half-octave steps, then count and age crossed; rows of a table of `table_size`."""
         columns = []
-        for place, (count, age, share, pace) in enumerate(self._each(row, pointer)):
+        for place in range(len(self.levels)):
+            count, age, share, pace = self._level(place, row, pointer).T
             single = [stepped(count), stepped(age + 1), stepped(_SHARE_SCALE * share), stepped(_PACE_SCALE * pace)]
             base = _TABLE * place
             columns += [base + NUM_STEPS * number + step for number, step in enumerate(single)]
             columns.append(base + NUM_STEPS * len(NUMBERS) + NUM_STEPS * single[0] + single[1])
         return np.stack(columns, axis=1) if columns else np.zeros((len(pointer), 0), np.int64)
-
-    def _each(self, row: Mapping[str, NDArray], pointer: Ints) -> list[NDArray[np.float64]]:
-        return [self._level(place, row, pointer).T for place in range(len(self.levels))]
 
     def _level(self, place: int, row: Mapping[str, NDArray], pointer: Ints) -> NDArray[np.float64]:
         """(n, 4) of one level."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.schema import MICROS_PER_DAY
-from ranking.asof import AsOf, Ints
+from ranking.asof import AsOf, Ints, at_rows
 from ranking.hashing import stable_hash
-from ranking.histories import encode_ids
+from ranking.histories import encode_ids, read_vocabularies
 from ranking.reader import CATEGORY_DEPTH, MISSING, OK, STALE
 from ranking.tokens_asof import TokenRows, read_tokens
 
@@ -54,11 +54,7 @@ class Joins:
         """
         histories = inputs["histories"]
         products = histories.table("products.parquet")
-        vocabularies = {
-            "user": histories.table("users.parquet")["user_id"].combine_chunks(),
-            "product": products["product_id"].combine_chunks(),
-            "advertiser": histories.table("advertisers.parquet")["advertiser_id"].combine_chunks(),
-        }
+        vocabularies = read_vocabularies(histories)
         offsets, visible = histories.array("offsets.npy"), histories.array("visible_from.npy")
         item, ts = histories.array("product.npy").astype(np.int64), histories.array("ts.npy")
         user = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -91,7 +87,7 @@ class Joins:
     def user_side(self, user: Ints, ts: Ints) -> Row:
         """What rows of one user at one time share: time of day, history, the user's states and tokens."""
         start, end = self.history.spans(user, ts)
-        last_ts = at(self.history_ts, np.where(end > start, end - 1, -1))
+        last_ts = at_rows(self.history_ts, np.where(end > start, end - 1, -1))
         return {
             "user": user,
             "ts": ts,
@@ -110,12 +106,12 @@ class Joins:
 
         Where `advertiser` is -1 the product's owner stands in.
         """
-        seller = np.where(advertiser >= 0, advertiser, at(self.owner, product, -1))
+        seller = np.where(advertiser >= 0, advertiser, at_rows(self.owner, product, -1))
         _, product_count = _span_count(self.product_events, product, ts)
         pair = np.where((user >= 0) & (product >= 0), user * len(self.owner) + product, -1)
         pair_end, pair_count = _span_count(self.pair_events, pair, ts)
-        pair_last = at(self.pair_ts, np.where(pair_count > 0, pair_end - 1, -1))
-        there = (at(self.has_content, product) > 0) & (at(self.product_known, product) <= ts)
+        pair_last = at_rows(self.pair_ts, np.where(pair_count > 0, pair_end - 1, -1))
+        there = (at_rows(self.has_content, product) > 0) & (at_rows(self.product_known, product) <= ts)
         return {
             "product": product,
             "advertiser": seller,
@@ -130,12 +126,12 @@ class Joins:
 
     def _states(self, user: Ints, ts: Ints) -> Row:
         found = self.states.latest(user, ts)
-        status = self._status(found >= 0, ts, at(self.states.times, found))
-        return {"user_states": np.where(found >= 0, at(self.state_row, found), -1), "user_states_status": status}
+        status = self._status(found >= 0, ts, at_rows(self.states.times, found))
+        return {"user_states": at_rows(self.state_row, found, -1), "user_states_status": status}
 
     def _tokens(self, entity_type: str, entity: Ints, ts: Ints) -> Row:
         found = self.tokens.find(entity_type, entity, ts)
-        status = self._status(found >= 0, ts, at(self.tokens.as_of, found))
+        status = self._status(found >= 0, ts, at_rows(self.tokens.as_of, found))
         return {f"{entity_type}_tokens": found, f"{entity_type}_tokens_status": status}
 
     def _status(self, found: NDArray[np.bool_], ts: Ints, made: Ints) -> NDArray:
@@ -166,13 +162,6 @@ def id_hashes(joins: Joins, histories: ArtifactRef, surfaces: pa.Array) -> dict[
     hashes = {name: stable_hash(ids) for name, ids in joins.vocabularies.items()}
     paths = histories.table("products.parquet", ["category"])["category"]
     return {**hashes, "surface": stable_hash(surfaces), "category": _category_hashes(paths)}
-
-
-def at(values: NDArray, rows: Ints, absent: int = 0) -> NDArray:
-    """values[rows], `absent` where rows is -1."""
-    if len(values) == 0:
-        return np.full(len(rows), absent, np.int64)
-    return np.where(rows >= 0, values[rows], absent)
 
 
 def _days(ts: Ints, before: Ints) -> NDArray[np.float32]:

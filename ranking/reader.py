@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.artifacts import ArtifactRef
+from ranking.asof import at_rows
 
 HISTORY = ("product", "event_type", "ts", "visible_from")
 """Arrays of the events of all users, end to end; `offsets` (users + 1,) says whose they are."""
@@ -122,10 +123,7 @@ class Examples:
 
     def tokens_made(self, products: NDArray[np.int64]) -> NDArray[np.int64]:
         """When the first tokens of each product (n,) were made [us]; 0 for one that has none, or is none."""
-        if not len(self.first_tokens) or not len(self.tokens_as_of):
-            return np.zeros(len(products), np.int64)
-        row = np.where(products >= 0, self.first_tokens[products], -1)
-        return np.where(row >= 0, self.tokens_as_of[row], 0)
+        return at_rows(self.tokens_as_of, at_rows(self.first_tokens, products, -1))
 
     def surface_kinds(self) -> tuple[str, ...]:
         """Kind of each surface: 'display:9+mailer:A' is of kind 'display+mailer'."""

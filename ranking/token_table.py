@@ -21,9 +21,9 @@ from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.schema import ENTITY_TYPES
 from data.timegrid import TOKENS
-from ranking.asof import Ints
+from ranking.asof import Ints, at_rows
 from ranking.histories import encode_ids
-from ranking.joins import at, join_status
+from ranking.joins import join_status
 from ranking.tokens_asof import TokenRows, read_tokens
 
 STATUS = ("ok", "missing", "stale")
@@ -81,7 +81,7 @@ class TokenTable:
         """
         ts = asked["ts"].to_numpy()
         found = self._find(asked, ts)
-        made = at(self.tokens.as_of, found)
+        made = at_rows(self.tokens.as_of, found)
         status = join_status(found >= 0, ts, made, stale_days)
         absent = found < 0
         columns = [asked[name] for name in ASKED.names]

@@ -76,6 +76,26 @@ def overlap(slots: Tensor, weight: Tensor, other: Tensor, other_weight: Tensor, 
     return torch.stack(found, dim=1) if found else slots.new_zeros((len(slots), 0), dtype=torch.float32)
 
 
+def overlaps(batch: JaggedBatch, levels: tuple[Level, ...]) -> Tensor:
+    """(B, 2 L): `overlap` of the user's bag with the product's, then with the advertiser's."""
+    mine = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
+    bags = ((batch.product_slots, batch.product_weight), (batch.advertiser_slots, batch.advertiser_weight))
+    return torch.cat([overlap(*mine, *bag, levels) for bag in bags], dim=1)
+
+
+def overlap_steps(batch: JaggedBatch, levels: tuple[Level, ...]) -> Tensor:
+    """(B, 2 L): the same in half-octaves, as rows of one table of 2 L NUM_STEPS rows."""
+    step = half_octaves(OVERLAP_SCALE * overlaps(batch, levels))
+    return step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
+
+
+def level_means(vectors: Tensor, slots: Tensor, weight: Tensor, levels: tuple[Level, ...]) -> Tensor:
+    """(n, L, d): weighted mean of the `vectors` (n, S, d) of the slots (n, S) of each level; absent slots (0) are 0."""
+    weighted = vectors * (weight * (slots > 0)).unsqueeze(-1)
+    means = [weighted[:, level.start : level.stop].sum(1) for level in levels]
+    return torch.stack(means, 1) if means else weighted.new_zeros(len(slots), 0, weighted.shape[-1])
+
+
 class Tokenizer(nn.Module):
     """Embeds a batch. One primitive table serves user, product and advertiser, so that equal interests match."""
 
@@ -141,22 +161,14 @@ class Tokenizer(nn.Module):
 
     def _bags(self, slots: Tensor, weight: Tensor) -> Tensor:
         """(B, L, d): weighted mean of the primitives of each level."""
-        weighted = self.primitive(slots) * (weight * (slots > 0)).unsqueeze(-1)
-        means = [weighted[:, level.start : level.stop].sum(1) for level in self.levels]
-        return torch.stack(means, 1) if means else weighted.new_zeros(len(slots), 0, weighted.shape[-1])
+        return level_means(self.primitive(slots), slots, weight, self.levels)
 
     def _fields(self, batch: JaggedBatch) -> Tensor:
         """(B, n): each stepped number, the overlap of the user's bag with the product's and the advertiser's, and how
         the user dealt with the product's interests."""
-        slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
-        shared = [
-            overlap(slots, weight, batch.product_slots, batch.product_weight, self.levels),
-            overlap(slots, weight, batch.advertiser_slots, batch.advertiser_weight, self.levels),
-        ]
-        step = half_octaves(OVERLAP_SCALE * torch.cat(shared, dim=1))
-        step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
+        shared = self.overlaps(overlap_steps(batch, self.levels)).flatten(1)
         dealt = self.interest_numbers(batch.interest_numbers).flatten(1)
-        return torch.cat([self.numbers(batch.numbers).flatten(1), self.overlaps(step).flatten(1), dealt], dim=1)
+        return torch.cat([self.numbers(batch.numbers).flatten(1), shared, dealt], dim=1)
 
     def _memory(self, batch: JaggedBatch, items: Tensor) -> tuple[Tensor, Tensor]:
         """(V, M, d) and (V, M): history, the user's states, id and primitives (log weight as attention bias)."""

@@ -21,10 +21,10 @@ from torch import Tensor
 from data.artifacts import ArtifactRef
 from data.context import RunContext
 from data.timegrid import TOKENS
-from ranking.asof import AsOf, Ints
-from ranking.batch import NUM_GAPS, age_buckets, as_long, at_rows, hash_buckets
+from ranking.asof import AsOf, Ints, at_rows
+from ranking.batch import NUM_GAPS, age_buckets, as_long, hash_buckets
 from ranking.hashing import stable_hash
-from ranking.histories import encode_ids
+from ranking.histories import encode_ids, read_vocabularies
 from ranking.tokens_asof import TokenRows, read_tokens
 
 SAME_MOMENT, FIRST = NUM_GAPS, NUM_GAPS + 1
@@ -101,12 +101,8 @@ class UserEvents:
     ) -> UserEvents:
         """Read `histories` and `tokens`. Memory: about 40 bytes per token row; histories stay on disk."""
         histories = inputs["histories"]
-        products = histories.table("products.parquet", ["product_id", "advertiser_id"])
-        vocabularies = {
-            "user": histories.table("users.parquet")["user_id"].combine_chunks(),
-            "product": products["product_id"].combine_chunks(),
-            "advertiser": histories.table("advertisers.parquet")["advertiser_id"].combine_chunks(),
-        }
+        products = histories.table("products.parquet", ["advertiser_id"])
+        vocabularies = read_vocabularies(histories)
         tokens = read_tokens(inputs["tokens"], vocabularies, ctx)
         table_row, levels = _primitives_at(tokens, t0)
         offsets, names = histories.array("offsets.npy"), ("product", "advertiser", "event_type", "ts", "visible_from")
@@ -142,7 +138,7 @@ class UserEvents:
         first = np.zeros(len(places), bool)
         first[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
         named = event["advertiser"].astype(np.int64)
-        owner = np.where(event["product"] >= 0, at_rows(self.owner, event["product"], absent=-1), -1)
+        owner = at_rows(self.owner, event["product"], absent=-1)
         return EventBatch(
             offsets=as_long(np.concatenate([[0], np.cumsum(lengths)])),
             items=self._items(event["product"], np.where(named >= 0, named, owner), event["ts"]),

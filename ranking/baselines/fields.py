@@ -12,7 +12,7 @@ from ranking import interest_history
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Buckets, JaggedBatch
 from ranking.numbers import CROSSES, NUM_STEPS, NUMBERS, table_size
 from ranking.reader import Level
-from ranking.tokenization import OVERLAP_SCALE, half_octaves, overlap, table
+from ranking.tokenization import level_means, overlap_steps, table
 
 
 class Interests(nn.Module):
@@ -32,20 +32,14 @@ class Interests(nn.Module):
 
     def forward(self, batch: JaggedBatch) -> Tensor:
         """(B, size): 10 L d."""
-        slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
-        product = batch.product_slots, batch.product_weight
-        advertiser = batch.advertiser_slots, batch.advertiser_weight
-        means = [self._means(*bag) for bag in ((slots, weight), product, advertiser)]
-        shared = torch.cat([overlap(slots, weight, *bag, self.levels) for bag in (product, advertiser)], dim=1)
-        step = half_octaves(OVERLAP_SCALE * shared)
-        step = step + NUM_STEPS * torch.arange(step.shape[1], device=step.device)
-        dealt = self.interest_numbers(batch.interest_numbers).flatten(1)
-        return torch.cat([*means, self.overlaps(step).flatten(1), dealt], dim=1)
-
-    def _means(self, slots: Tensor, weight: Tensor) -> Tensor:
-        """(B, L d): weighted mean of the primitives of each level."""
-        weighted = self.primitive(slots) * (weight * (slots > 0)).unsqueeze(-1)
-        return torch.cat([weighted[:, level.start : level.stop].sum(1) for level in self.levels], dim=1)
+        bags = (
+            (batch.user_slots[batch.visit], batch.user_weight[batch.visit]),
+            (batch.product_slots, batch.product_weight),
+            (batch.advertiser_slots, batch.advertiser_weight),
+        )
+        means = [level_means(self.primitive(slots), slots, weight, self.levels).flatten(1) for slots, weight in bags]
+        shared = self.overlaps(overlap_steps(batch, self.levels)).flatten(1)
+        return torch.cat([*means, shared, self.interest_numbers(batch.interest_numbers).flatten(1)], dim=1)
 
 
 class Fields(nn.Module):

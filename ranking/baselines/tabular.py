@@ -16,7 +16,7 @@ from ranking import interest_history
 from ranking.baselines.fields import pairs
 from ranking.batch import NUM_EVENT_TYPES, NUM_GAPS, Batcher, JaggedBatch
 from ranking.reader import CATEGORY_DEPTH, JOINS, Level
-from ranking.tokenization import overlap
+from ranking.tokenization import overlaps
 
 _CHUNK = 4096
 _COUNTS = ("product_events", "pair_events")
@@ -57,7 +57,7 @@ def _chunk(batcher: Batcher, rows: NDArray[np.int64], levels: tuple[Level, ...])
     parts = [torch.from_numpy(raw.astype(np.float32)), _ids(batch), _matches(batch), _types(batch), _content(batch)]
     if levels:
         dealt = batcher.interests.numbers(row, row[batcher.bags.column["product"]].astype(np.int64))
-        parts += [_overlaps(batch, levels), _tops(batch, levels), torch.from_numpy(dealt)]
+        parts += [overlaps(batch, levels), _tops(batch, levels), torch.from_numpy(dealt)]
     return torch.cat([part.float() for part in parts], dim=1).numpy()
 
 
@@ -99,13 +99,6 @@ def _content(batch: JaggedBatch) -> Tensor:
     mean = torch.zeros(len(count)).index_add(0, row, cosine) / count.clamp_min(1)
     highest = torch.full((len(count),), -1.0).scatter_reduce(0, row, cosine, "amax")
     return torch.stack([mean, torch.where(count > 0, highest, 0.0)], dim=1)
-
-
-def _overlaps(batch: JaggedBatch, levels: tuple[Level, ...]) -> Tensor:
-    """(B, 2 L): overlap of the user's bag with the product's and the advertiser's, as the ranker has it."""
-    slots, weight = batch.user_slots[batch.visit], batch.user_weight[batch.visit]
-    bags = ((batch.product_slots, batch.product_weight), (batch.advertiser_slots, batch.advertiser_weight))
-    return torch.cat([overlap(slots, weight, *bag, levels) for bag in bags], dim=1)
 
 
 def _tops(batch: JaggedBatch, levels: tuple[Level, ...]) -> Tensor:

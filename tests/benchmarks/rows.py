@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.metadata
 import json
 import os
@@ -110,6 +111,23 @@ def write(file: Path, rows: Iterable[Mapping[str, Any]], **common: Any) -> None:
         if not stream.tell():
             writer.writeheader()
         writer.writerows({**here, **common, **row} for row in rows)
+
+
+def append_trials(log: Path, columns: Sequence[str], trials: Iterable[Mapping[str, Any]]) -> None:
+    """Append trials of a search to its log, which begins with `columns`; commit and date are filled in."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    here = {"git_sha": _commit(), "date": datetime.now(UTC).date().isoformat()}
+    with open(log, "a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns, lineterminator="\r\n")
+        if not stream.tell():
+            writer.writeheader()
+        writer.writerows({**here, **trial} for trial in trials)
+
+
+@functools.cache
+def _commit() -> str:
+    """That of the process: a search of hours asks once."""
+    return commit()
 
 
 def hand_over(name: str, rows: Sequence[Mapping[str, Any]], file: str = "") -> None:

@@ -148,7 +148,7 @@ def test_content_dropoutnet_and_the_learner_are_rows_of_one_table(tmp_path, monk
     choose(monkeypatch)
     for module, name in ((rows, "versions_of"), (rows, "commit"), (retrieval.rows, "commit")):
         monkeypatch.setattr(module, name, lambda: "")
-    monkeypatch.setattr("tests.benchmarks.retrieval_quality.search._commit", lambda: "")
+    monkeypatch.setattr("tests.benchmarks.rows._commit", lambda: "")
     public_sets.write("amazon-scientific", tmp_path)
     file = tmp_path / "out" / "retrieval.csv"
     methods = "content,dropoutnet,learner,popularity,lightgcn,sasrec"

@@ -35,7 +35,7 @@ def bench(ref, tmp_path, monkeypatch):
     """Runs the benchmark in this process; returns its rows and its trials."""
     monkeypatch.setattr(rows, "versions_of", lambda *peers: "")
     monkeypatch.setattr(rows, "commit", lambda: "")
-    monkeypatch.setattr("tests.benchmarks.ranking_quality.search._commit", lambda: "")
+    monkeypatch.setattr("tests.benchmarks.rows._commit", lambda: "")
     file = tmp_path / "out" / "ranking.csv"
     file.parent.mkdir()
 

@@ -31,7 +31,7 @@ def read(path):
 def bench(tmp_path, monkeypatch):
     """Runs the benchmark in this process on tiny sets; returns its rows and its trials."""
     monkeypatch.setattr(rows, "versions_of", lambda: "")
-    monkeypatch.setattr("tests.benchmarks.retrieval_quality.search._commit", lambda: "")
+    monkeypatch.setattr("tests.benchmarks.rows._commit", lambda: "")
     monkeypatch.setattr(rows, "commit", lambda: "")
     file = tmp_path / "out" / "retrieval.csv"
     file.parent.mkdir()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +24,6 @@ from tests.benchmarks.retrieval_quality.search import drawn
 COLUMNS = (
     "set", "method", "rows", "trial", "seed", "fits", "setting", "metric", "value", "seconds", "git_sha", "date"
 )  # fmt: skip
-_commit = functools.cache(rows.commit)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class Search:
         seconds = time.perf_counter() - started
         print(f"{method.name} trial {place}: NE {value:.4f}, {seconds:.1f} s", file=sys.stderr, flush=True)
         trial = {"trial": place, "setting": json.dumps(setting), "metric": "NE", "value": f"{value:.6f}"}
-        self._write({**self._key(method), **trial, "seconds": round(seconds, 2)})
+        rows.append_trials(self.log, COLUMNS, [{**self._key(method), **trial, "seconds": round(seconds, 2)}])
         return value
 
     def _key(self, method: Method) -> dict[str, str]:
@@ -101,15 +96,6 @@ class Search:
 
     def _fits(self, method: Method) -> int:
         return self.trial_seeds if method.seeded else 1
-
-    def _write(self, trial: Mapping[str, Any]) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        common = {"git_sha": _commit(), "date": datetime.now(UTC).date().isoformat()}
-        with open(self.log, "a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\r\n")
-            if not stream.tell():
-                writer.writeheader()
-            writer.writerow({**common, **trial})
 
     def _logged(self, method: Method) -> dict[str, float]:
         """Values by setting of the trials that the log holds."""

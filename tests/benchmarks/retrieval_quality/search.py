@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +19,6 @@ from tests.benchmarks.retrieval_quality.methods import METHODS, Method, Setting,
 from tests.benchmarks.retrieval_quality.protocols import Exam, Known, Protocol
 
 COLUMNS = ("set", "method", "question", "trial", "seed", "setting", "metric", "value", "seconds", "git_sha", "date")
-_commit = functools.cache(rows.commit)
 _KEPT = 12  # fitted methods
 Chosen = dict[str, Setting]
 """The setting chosen for each question."""
@@ -142,17 +138,12 @@ class Search:
             "setting": json.dumps(setting),
         }
         common |= {"metric": f"recall@{protocol.k}", "seconds": round(seconds, 2)}
-        self._write([{**common, "question": asked, "value": f"{value:.6f}"} for asked, value in values.items()])
+        rows.append_trials(
+            self.log,
+            COLUMNS,
+            [{**common, "question": asked, "value": f"{value:.6f}"} for asked, value in values.items()],
+        )
         return values
-
-    def _write(self, trials: Sequence[Mapping[str, Any]]) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        common = {"git_sha": _commit(), "date": datetime.now(UTC).date().isoformat()}
-        with open(self.log, "a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\r\n")
-            if not stream.tell():
-                writer.writeheader()
-            writer.writerows({**common, **trial} for trial in trials)
 
     def _logged(self, protocol: str, name: str) -> dict[str, dict[str, float]]:
         """Values by question, by setting, of the trials that the log holds."""
